@@ -1,0 +1,201 @@
+//! Where rows come from and go to.
+//!
+//! A [`Source`] is one named input. It has [`Split`]s, each an ordered sequence of rows with an offset per row, and a
+//! [`SplitReader`] reads one of them. A reader decodes and isolates bad rows; it knows nothing of event time,
+//! watermarks or windows. Who reads which split next is decided by `runtime`, never here.
+//!
+//! Decoding is the expensive part, so a reader hands it to the [`DecodePool`] it was given and yields the results in
+//! arrival order.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use futures::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+
+use crate::error::Result;
+
+/// Whether a source ends by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Boundedness {
+    /// It ends: its splits are fixed when a job starts (T6), and after the last row the watermark is +infinity.
+    Bounded,
+    /// It goes on: more rows and more splits may come at any time.
+    Live,
+}
+
+/// One unit of source parallelism. Names are unique within a source and order ties (T5).
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Split {
+    /// Stable name: a path, a partition number, `push`.
+    pub name: Arc<str>,
+}
+
+/// Where to go on reading a split: what the connector needs, as text it alone understands, and the next row's offset.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Position {
+    /// Offset of the next row, counted from 0 over the split's rows, rejected ones included.
+    pub offset: i64,
+    /// The connector's own coordinates, for example a file name and a byte.
+    pub token: String,
+}
+
+/// A row that could not be decoded (T8).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reject {
+    /// The row's offset in its split.
+    pub offset: i64,
+    /// One word: `malformed`, `range`, `type`, `null_time`, `future`, `overflow`.
+    pub reason: RejectReason,
+    /// What was wrong, for a person.
+    pub message: String,
+    /// Where a person finds it: `orders.jsonl:17`.
+    pub place: String,
+    /// The raw text, or the row as JSON.
+    pub raw: String,
+}
+
+/// Why a row was rejected; the text of the `reason` column in `s$rejects`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RejectReason {
+    /// The row is not a row of the format at all.
+    Malformed,
+    /// A value is of another type than declared.
+    Type,
+    /// A value is outside its type's range.
+    Range,
+    /// The event time is NULL.
+    NullTime,
+    /// The event time is further ahead of the clock than `max_future`.
+    Future,
+    /// A sum left its type's range.
+    Overflow,
+}
+
+impl RejectReason {
+    /// The text of the `reason` column.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+            Self::Type => "type",
+            Self::Range => "range",
+            Self::NullTime => "null_time",
+            Self::Future => "future",
+            Self::Overflow => "overflow",
+        }
+    }
+}
+
+/// Offsets of the rows of a [`SourceBatch`], ascending.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Offsets {
+    /// Row `i` has offset `first + i`: no row of the range was rejected.
+    From(i64),
+    /// One offset per row.
+    Each(Vec<i64>),
+}
+
+impl Offsets {
+    /// The offset of row `row`.
+    pub fn get(&self, row: usize) -> i64 {
+        match self {
+            Self::From(first) => first + row as i64,
+            Self::Each(offsets) => offsets[row],
+        }
+    }
+}
+
+/// Decoded rows of one split, in the order of their offsets.
+#[derive(Debug, Clone)]
+pub struct SourceBatch {
+    /// Rows with the columns asked for in [`ReadOptions::projection`], in that order.
+    pub rows: RecordBatch,
+    /// Their offsets.
+    pub offsets: Offsets,
+    /// Rows of the same stretch of the split that could not be decoded, ascending by offset.
+    pub rejects: Vec<Reject>,
+    /// Bytes read from the source for this stretch.
+    pub bytes: u64,
+    /// Where reading goes on after this batch.
+    pub next: Position,
+}
+
+/// What a reader had when asked.
+#[derive(Debug)]
+pub enum SplitEvent {
+    /// Rows, or rejects, or both.
+    Rows(SourceBatch),
+    /// It was asked and had nothing (T7). Live splits only. The reader itself waits a little before it says so.
+    Nothing,
+    /// The split has ended and will never have another row.
+    End,
+}
+
+/// Work that turns raw bytes into a batch.
+pub type DecodeJob = Box<dyn FnOnce() -> Result<SourceBatch> + Send>;
+
+/// Runs [`DecodeJob`]s, several at a time. Implemented by `runtime`, so that all spawning stays there.
+pub trait DecodePool: Debug + Send + Sync {
+    /// Starts `job` and resolves to its batch. Dropping the future does not cancel the job.
+    fn run(&self, job: DecodeJob) -> BoxFuture<'static, Result<SourceBatch>>;
+
+    /// How many jobs are worth having in flight at once.
+    fn parallelism(&self) -> usize;
+}
+
+/// How a split is to be read.
+#[derive(Debug, Clone)]
+pub struct ReadOptions {
+    /// Indices into [`Source::schema`] of the columns wanted, ascending.
+    pub projection: Vec<usize>,
+    /// Most rows in a batch. Live readers return what they have rather than wait for a full one.
+    pub batch_rows: usize,
+    /// Where decoding runs.
+    pub pool: Arc<dyn DecodePool>,
+}
+
+/// One named input: a file or folder, a generator, stdin, rows pushed from Rust, or an embedder's own.
+///
+/// # Guarantees an implementation gives
+///
+/// Reading a split twice from the same [`Position`] yields the same rows with the same offsets, unless
+/// [`Source::replayable`] says no. Offsets start at 0, rise by one per row, and count rejected rows.
+#[async_trait]
+pub trait Source: Debug + Send + Sync {
+    /// The declared physical columns (not computed ones), with event times already as timestamp µs UTC.
+    fn schema(&self) -> SchemaRef;
+
+    /// Whether it ends by itself.
+    fn boundedness(&self) -> Boundedness;
+
+    /// Whether it can be read again from its beginning.
+    fn replayable(&self) -> bool {
+        true
+    }
+
+    /// Its splits now, in name order. For a bounded source the first answer is final; a live one is asked again.
+    async fn splits(&self) -> Result<Vec<Split>>;
+
+    /// Opens one split at `from`, or at its beginning.
+    async fn open(&self, split: &Split, from: Option<&Position>, options: ReadOptions) -> Result<Box<dyn SplitReader>>;
+
+    /// Size in bytes of what is left to read, for progress bars, where it is known.
+    fn total_bytes(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// Reads one split.
+#[async_trait]
+pub trait SplitReader: Send {
+    /// The next batch. Cancel-safe: a dropped call loses nothing.
+    async fn next(&mut self) -> Result<SplitEvent>;
+}
+
+/// `WITH ( … )` options by lower-case name, and Flink's names where one exists.
+pub type Options = BTreeMap<String, String>;

@@ -1,0 +1,13 @@
+//! Highwater: a SQL engine for windowed metrics that stay right.
+#![warn(missing_docs)]
+
+pub mod change;
+pub mod clock;
+pub mod connectors;
+pub mod error;
+pub mod operators;
+pub mod sql;
+pub mod watermark;
+pub mod window;
+
+pub use error::{Error, ErrorKind, Result};

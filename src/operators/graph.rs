@@ -1,0 +1,225 @@
+//! The operator graph: what `plan` makes and `runtime` runs.
+//!
+//! It is a directed acyclic graph of [`Node`]s, in topological order (inputs before users). Nodes hold compiled DataFusion
+//! expressions and plain settings; nothing in here has run yet, and nothing in here can run by itself.
+//!
+//! ```text
+//!  Source ─► Rows ─► Rows ─► Window ─► Versions ─► WholeWindow        (one view, one source)
+//!  Source ─► Rows ─┐
+//!  Source ─► Rows ─┴► Union ─► Window ─► …                            (UNION ALL: watermark = minimum)
+//! ```
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
+use datafusion::physical_plan::ExecutionPlan;
+
+use crate::connectors::{Boundedness, Source};
+use crate::sql::statement::{Emit, OnExpired, OnLate};
+use crate::watermark::WatermarkSpec;
+use crate::window::WindowSpec;
+
+/// Index of a node in [`OperatorGraph::nodes`].
+pub type NodeId = usize;
+
+/// A view's plan for the streaming engine.
+#[derive(Debug, Clone)]
+pub struct OperatorGraph {
+    /// Nodes in topological order; the last one is the result.
+    pub nodes: Vec<Node>,
+    /// The SELECT columns, in order, as readers see them. A subset (by name) of the last node's output, or all of it.
+    pub select: SchemaRef,
+    /// Identity columns of a result row besides `window_start` and `window_end`: name in the last node's output, and
+    /// whether SELECT leaves it out (then it is kept as `_key_<name>`).
+    pub keys: Vec<KeyColumn>,
+    /// Policies of the view, all defaults filled in.
+    pub policy: Policy,
+}
+
+/// One identity column; see [`OperatorGraph::keys`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyColumn {
+    /// Index of the column in the last node's output.
+    pub index: usize,
+    /// Name under which the store keeps it: the SELECT column's, or `_key_<name>`.
+    pub stored_as: String,
+    /// Whether it is one of the SELECT columns.
+    pub selected: bool,
+}
+
+/// Fate and emission policies, all defaults filled in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    /// L in microseconds, 0 without the clause.
+    pub allowed_lateness_us: i64,
+    /// The fate of late pairs.
+    pub on_late: OnLate,
+    /// The fate of expired pairs.
+    pub on_expired: OnExpired,
+    /// When values are published.
+    pub emit: Emit,
+}
+
+/// One operator and what it reads.
+#[derive(Debug, Clone)]
+pub struct Node {
+    /// Nodes read, earlier in the list.
+    pub inputs: Vec<NodeId>,
+    /// What it does.
+    pub operator: Operator,
+    /// Its output columns. Row operators carry the source's rows; from `Window` on, see [`AggregateSpec::output_schema`].
+    pub schema: SchemaRef,
+}
+
+/// What a node does.
+#[derive(Debug, Clone)]
+pub enum Operator {
+    /// Reads a source, computes columns, event times and watermarks, and sets bad rows aside. No inputs.
+    Source(SourceSpec),
+    /// Filters and projects rows. One input.
+    Rows(RowsSpec),
+    /// Joins rows with a static table held in memory. One input.
+    StaticJoin(Arc<StaticJoinSpec>),
+    /// All rows of all inputs; the watermark is the minimum.
+    Union,
+    /// Judges rows and keeps windows. One input: rows, or (a window of windows) changes.
+    Window(Arc<AggregateSpec>),
+    /// Row by row over changes: HAVING and expressions. One input.
+    Versions(RowsSpec),
+    /// Re-evaluates a plan over a window's current rows (Top-N, DISTINCT, OVER (PARTITION BY window)). One input.
+    WholeWindow(Arc<WholeWindowSpec>),
+    /// No window at all: rows pass through (ad-hoc SELECT and SUBSCRIBE only).
+    PassThrough,
+}
+
+/// A source as one view reads it.
+#[derive(Debug, Clone)]
+pub struct SourceSpec {
+    /// Catalog name; rejects go to `<name>$rejects`.
+    pub name: String,
+    /// The connector.
+    pub source: Arc<dyn Source>,
+    /// Indices of the physical columns the view needs, ascending, the event time and watermark inputs included.
+    pub projection: Vec<usize>,
+    /// Output columns: physical or computed, evaluated over the projected physical columns.
+    pub columns: Vec<Arc<dyn PhysicalExpr>>,
+    /// Index of the event-time column in the node's output (a timestamp µs UTC), if the source declares a watermark.
+    pub event_time: Option<usize>,
+    /// How rows move the watermark; expressions are over the node's output.
+    pub watermark: Option<WatermarkPlan>,
+    /// Whether it ends.
+    pub boundedness: Boundedness,
+    /// Reject rows whose event time is further than this ahead of the clock. `None`: off.
+    pub max_future_us: Option<i64>,
+    /// A live split this far ahead of the lowest is paused.
+    pub max_ahead_us: i64,
+    /// Stop the job when more than this many rows were rejected. `None`: never.
+    pub rejects_max: Option<u64>,
+}
+
+/// A watermark strategy with its expressions compiled.
+#[derive(Debug, Clone)]
+pub struct WatermarkPlan {
+    /// The strategy and its settings.
+    pub spec: WatermarkSpec,
+    /// The watermark expression over the source node's output, a timestamp µs. `None` for processing time.
+    pub expr: Option<Arc<dyn PhysicalExpr>>,
+    /// `PUNCTUATED WHEN`, a boolean.
+    pub when: Option<Arc<dyn PhysicalExpr>>,
+    /// `PER KEY` columns, indices into the source node's output.
+    pub keys: Vec<usize>,
+}
+
+/// Filter first, then project. Both are row by row.
+#[derive(Debug, Clone)]
+pub struct RowsSpec {
+    /// Keep rows for which this is true. `None`: all.
+    pub filter: Option<Arc<dyn PhysicalExpr>>,
+    /// Output columns over the input. `None`: the input's.
+    pub project: Option<Vec<Arc<dyn PhysicalExpr>>>,
+}
+
+/// Join of the stream (left) with a static table (right), on equal keys.
+#[derive(Debug, Clone)]
+pub struct StaticJoinSpec {
+    /// Inner: rows without a match count as filtered. Left: they get nulls. Semi and anti test existence.
+    pub kind: StaticJoinKind,
+    /// Key expressions over the stream's columns and over the table's, pairwise of one type.
+    pub on: Vec<(Arc<dyn PhysicalExpr>, Arc<dyn PhysicalExpr>)>,
+    /// What else must hold, over (stream columns ++ table columns).
+    pub filter: Option<Arc<dyn PhysicalExpr>>,
+    /// Yields the table. Run once, when the job starts.
+    pub table: Arc<dyn ExecutionPlan>,
+    /// Name for messages.
+    pub table_name: String,
+    /// Whether NULL keys match each other.
+    pub null_equals_null: bool,
+    /// Output columns as indices into (stream ++ table), or into the stream for semi and anti.
+    pub projection: Vec<usize>,
+}
+
+/// See [`StaticJoinSpec::kind`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StaticJoinKind {
+    Inner,
+    Left,
+    Semi,
+    Anti,
+}
+
+/// A windowed aggregation.
+#[derive(Debug, Clone)]
+pub struct AggregateSpec {
+    /// The windows.
+    pub window: WindowSpec,
+    /// Index of the event time in the input. Input of a window over changes: the index of `window_time`.
+    pub event_time: usize,
+    /// Group keys over the input, without the window columns. For a session these are its keys.
+    pub keys: Vec<(Arc<dyn PhysicalExpr>, String)>,
+    /// Aggregates over the input, in output order.
+    pub aggregates: Vec<AggregateCall>,
+    /// Whether identities are per group key of the query only, or the aggregate is over nothing but windows.
+    pub input: AggregateInput,
+}
+
+/// What a [`AggregateSpec`] reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AggregateInput {
+    /// Source rows.
+    Rows,
+    /// Results of a window below.
+    Changes,
+}
+
+/// One aggregate call.
+#[derive(Debug, Clone)]
+pub struct AggregateCall {
+    /// The function with its arguments, DISTINCT and ORDER BY compiled over the input.
+    pub function: Arc<AggregateFunctionExpr>,
+    /// `FILTER (WHERE …)`.
+    pub filter: Option<Arc<dyn PhysicalExpr>>,
+}
+
+/// A plan over one window's current rows.
+#[derive(Clone)]
+pub struct WholeWindowSpec {
+    /// Builds the plan over the rows given, which have the input node's schema. Pure and deterministic.
+    pub plan: Arc<dyn WindowPlan>,
+    /// Identity columns of the output besides the window, as indices into the output.
+    pub keys: Vec<usize>,
+}
+
+impl Debug for WholeWindowSpec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WholeWindowSpec").field("keys", &self.keys).finish_non_exhaustive()
+    }
+}
+
+/// Evaluates a window's current rows to its result rows.
+pub trait WindowPlan: Send + Sync {
+    /// Result rows of a window whose inputs are `rows`.
+    fn evaluate(&self, rows: &arrow::array::RecordBatch) -> crate::Result<arrow::array::RecordBatch>;
+}

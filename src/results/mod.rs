@@ -1,0 +1,1 @@
+//! Versioned results on Delta Lake.

@@ -1,0 +1,250 @@
+//! What a statement says, before anything is looked up.
+//!
+//! Every tree here is plain data made from the text alone. Queries stay sqlparser syntax trees, which `plan` hands to
+//! DataFusion; clauses of ours are types of ours. Positions are kept where a later stage may have to point at them.
+
+use datafusion::sql::sqlparser::ast;
+
+use crate::connectors::Options;
+use crate::error::Position;
+
+/// A syntax tree with the place it starts at.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spanned<T> {
+    /// The tree.
+    pub node: T,
+    /// Where it starts.
+    pub position: Position,
+}
+
+/// A length of time as written: `INTERVAL '1 month'`, `INTERVAL '90' SECOND`. At most one of the parts is set in a
+/// valid window size; which mixes are allowed is decided where it is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Interval {
+    /// Months, with years and quarters as 12 and 3.
+    pub months: i64,
+    /// Days, with weeks as 7.
+    pub days: i64,
+    /// Everything from hours down, in microseconds.
+    pub micros: i64,
+}
+
+/// One statement.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Statement {
+    /// `CREATE SOURCE | STREAM`, or Flink's `CREATE TABLE … WITH ('connector' = …)`.
+    CreateSource(CreateSource),
+    /// `CREATE MATERIALIZED VIEW v AS SELECT … clauses`.
+    CreateMaterializedView(CreateMaterializedView),
+    /// `CREATE VIEW v AS SELECT …`: a macro.
+    CreateView { name: String, or_replace: bool, if_not_exists: bool, query: Box<ast::Query>, text: String },
+    /// `SELECT … clauses`, on its own.
+    Select(StreamQuery),
+    /// `SUBSCRIBE v [SINCE t | EPOCH n] [WITH SNAPSHOT]`.
+    Subscribe { view: Spanned<String>, since: Option<Since>, snapshot: bool },
+    /// `EXPLAIN [ANALYZE] [BATCH] statement`.
+    Explain { analyze: bool, batch: bool, statement: Box<Statement> },
+    /// `DESCRIBE name`.
+    Describe { name: Spanned<String> },
+    /// `SHOW SOURCES | VIEWS | JOBS | WATERMARKS | LATENESS | TABLES | FUNCTIONS | ALL | variable`.
+    Show(Show),
+    /// `DROP SOURCE | MATERIALIZED VIEW | VIEW | TABLE [IF EXISTS] name`.
+    Drop { kind: DropKind, if_exists: bool, name: Spanned<String> },
+    /// `INSERT INTO source VALUES …` and `INSERT INTO source SELECT …`.
+    Insert { source: Spanned<String>, columns: Vec<String>, query: Box<ast::Query> },
+    /// `PAUSE v`, `RESUME v`.
+    Pause { view: Spanned<String> },
+    /// See [`Statement::Pause`].
+    Resume { view: Spanned<String> },
+    /// Anything DataFusion does itself: `SET`, `COPY`, `CREATE EXTERNAL TABLE`, `CREATE TABLE AS`, …
+    Passthrough(Box<datafusion::sql::parser::Statement>),
+}
+
+/// `CREATE SOURCE name ( columns, watermark ) WITH ( options )`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CreateSource {
+    /// Name, folded to lower case unless quoted.
+    pub name: Spanned<String>,
+    /// `OR REPLACE`.
+    pub or_replace: bool,
+    /// `IF NOT EXISTS`.
+    pub if_not_exists: bool,
+    /// Columns in order.
+    pub columns: Vec<SourceColumn>,
+    /// `WATERMARK FOR …`, if any.
+    pub watermark: Option<Watermark>,
+    /// `WITH (…)`, names in lower case.
+    pub options: Options,
+    /// The statement's own text, kept in the catalog.
+    pub text: String,
+}
+
+/// A column of a source.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SourceColumn {
+    /// Name, folded to lower case unless quoted.
+    pub name: Spanned<String>,
+    /// Where its value comes from.
+    pub kind: ColumnKind,
+    /// `NOT NULL`.
+    pub not_null: bool,
+}
+
+/// Where a source column's value comes from.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ColumnKind {
+    /// A field of the row.
+    Physical(ast::DataType),
+    /// `name AS expr`.
+    Computed(Box<ast::Expr>),
+    /// `name TYPE METADATA [FROM 'key']`.
+    Metadata { data_type: ast::DataType, key: String },
+}
+
+/// `WATERMARK FOR column …`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Watermark {
+    /// The event-time column.
+    pub column: Spanned<String>,
+    /// How rows move the watermark.
+    pub strategy: WatermarkStrategy,
+    /// `IDLE TIMEOUT INTERVAL …`.
+    pub idle_timeout: Option<Interval>,
+    /// `IDLE CLOSE AFTER INTERVAL …`.
+    pub idle_close_after: Option<Interval>,
+}
+
+/// The four watermark forms.
+#[derive(Debug, Clone, PartialEq)]
+pub enum WatermarkStrategy {
+    /// `AS expr`: bounded out-of-orderness when it is `column - interval`.
+    Expression(Spanned<ast::Expr>),
+    /// `AS expr PER KEY (cols) TIMEOUT INTERVAL …`.
+    PerKey { expr: Spanned<ast::Expr>, keys: Vec<Spanned<String>>, timeout: Interval },
+    /// `[AS expr] PUNCTUATED WHEN cond`.
+    Punctuated { expr: Spanned<ast::Expr>, when: Spanned<ast::Expr> },
+    /// `AS PROCTIME() - INTERVAL …`.
+    ProcessingTime { delay: Interval },
+}
+
+/// `CREATE MATERIALIZED VIEW`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CreateMaterializedView {
+    /// Name, folded to lower case unless quoted.
+    pub name: Spanned<String>,
+    /// `OR REPLACE`.
+    pub or_replace: bool,
+    /// `IF NOT EXISTS`.
+    pub if_not_exists: bool,
+    /// `WITH (…)` before AS.
+    pub options: Options,
+    /// The query and our clauses.
+    pub query: StreamQuery,
+    /// The statement's own text, kept in the catalog.
+    pub text: String,
+}
+
+/// A SELECT and the clauses of ours that follow it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StreamQuery {
+    /// The plain SQL part.
+    pub query: Box<ast::Query>,
+    /// Its text, letter for letter: what the batch runs.
+    pub text: String,
+    /// Where the query starts in the whole text.
+    pub position: Position,
+    /// The clauses.
+    pub clauses: Clauses,
+}
+
+/// Clauses that follow a SELECT. All absent means a plain query.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Clauses {
+    /// `ALLOWED LATENESS INTERVAL …` (`ALLOW LATENESS`, `GRACE PERIOD`).
+    pub allowed_lateness: Option<Spanned<Interval>>,
+    /// `ON LATE …`.
+    pub on_late: Option<Spanned<OnLate>>,
+    /// `ON EXPIRED …`.
+    pub on_expired: Option<Spanned<OnExpired>>,
+    /// `EMIT …`.
+    pub emit: Option<Spanned<Emit>>,
+    /// `FINALIZE AFTER INTERVAL …`.
+    pub finalize_after: Option<Spanned<Interval>>,
+}
+
+impl Clauses {
+    /// Whether any clause asks for streaming.
+    pub fn is_streaming(&self) -> bool {
+        *self != Self::default()
+    }
+}
+
+/// The fate of late pairs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnLate {
+    /// Fold in and publish corrections, at most `max_updates` late versions per identity.
+    Update { max_updates: Option<u32> },
+    /// Count only.
+    Drop,
+    /// Keep in `v$late`.
+    SideOutput,
+    /// Queue the window for a batch run.
+    Recompute { every: Option<Interval> },
+}
+
+/// The fate of expired pairs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnExpired {
+    /// Keep in `v$late`.
+    SideOutput,
+    /// Count only.
+    Drop,
+    /// Queue the window for a batch run.
+    Recompute { every: Option<Interval> },
+}
+
+/// When values are published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Emit {
+    /// At the close and on late updates.
+    OnWindowClose,
+    /// Early values too, at most every so often.
+    Changes { every: Option<Interval> },
+    /// Once, when the window expires.
+    OnExpiry,
+}
+
+/// Where a subscription starts.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Since {
+    /// Versions computed after this time text.
+    Time(Spanned<String>),
+    /// Versions of epochs after this one.
+    Epoch(u64),
+}
+
+/// `SHOW …`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Show {
+    /// Sources and their connectors.
+    Sources,
+    /// Views and their clauses.
+    Views,
+    /// Running and finished jobs.
+    Jobs,
+    /// Watermark per source and split.
+    Watermarks { of: Option<String> },
+    /// Conservation counters and the distribution of lateness per view.
+    Lateness { of: Option<String> },
+}
+
+/// What `DROP` drops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DropKind {
+    /// A source.
+    Source,
+    /// A materialized view and its results.
+    MaterializedView,
+    /// A macro view.
+    View,
+}
