@@ -17,7 +17,19 @@ use async_trait::async_trait;
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+
+pub mod definition;
+pub mod memory;
+pub mod push;
+pub mod registry;
+#[cfg(test)]
+pub(crate) mod testing;
+
+pub use definition::{ColumnDefinition, SourceDefinition};
+pub use memory::MemorySource;
+pub use push::{PushHandle, PushOptions, PushSource};
+pub use registry::ConnectorRegistry;
 
 /// Whether a source ends by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,10 +131,34 @@ pub struct SourceBatch {
     pub offsets: Offsets,
     /// Rows of the same stretch of the split that could not be decoded, ascending by offset.
     pub rejects: Vec<Reject>,
+    /// What else a person should know about this stretch.
+    pub notes: Notes,
     /// Bytes read from the source for this stretch.
     pub bytes: u64,
     /// Where reading goes on after this batch.
     pub next: Position,
+}
+
+/// Counts of things that happened while reading and that are no rejects. They are summed, never judged.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notes {
+    /// Fields that no column declares, one per row and field.
+    pub ignored_fields: u64,
+    /// Files that became shorter while they were followed and were read again from their start.
+    pub truncated_files: u64,
+    /// Files that were moved away while they were followed, and whose place a new one took.
+    pub rotated_files: u64,
+    /// Files that turned up behind the place reached in name order, and are not read.
+    pub skipped_files: u64,
+}
+
+impl std::ops::AddAssign for Notes {
+    fn add_assign(&mut self, other: Self) {
+        self.ignored_fields += other.ignored_fields;
+        self.truncated_files += other.truncated_files;
+        self.rotated_files += other.rotated_files;
+        self.skipped_files += other.skipped_files;
+    }
 }
 
 /// What a reader had when asked.
@@ -130,6 +166,9 @@ pub struct SourceBatch {
 pub enum SplitEvent {
     /// Rows, or rejects, or both.
     Rows(SourceBatch),
+    /// The source itself says that no row with event time below this (µs) follows in this split. It holds for the rows
+    /// read after it, never for those before (C125).
+    Watermark(i64),
     /// It was asked and had nothing (T7). Live splits only. The reader itself waits a little before it says so.
     Nothing,
     /// The split has ended and will never have another row.
@@ -188,6 +227,11 @@ pub trait Source: Debug + Send + Sync {
     fn total_bytes(&self) -> Option<u64> {
         None
     }
+
+    /// The way to put rows in, if rows are pushed into this source: what `INSERT INTO` uses.
+    fn push_handle(&self) -> Option<PushHandle> {
+        None
+    }
 }
 
 /// Reads one split.
@@ -199,3 +243,8 @@ pub trait SplitReader: Send {
 
 /// `WITH ( … )` options by lower-case name, and Flink's names where one exists.
 pub type Options = BTreeMap<String, String>;
+
+/// `rows` with only the columns of `projection`; keeps the number of rows even where no column is asked for.
+pub(crate) fn project(rows: &RecordBatch, projection: &[usize]) -> Result<RecordBatch> {
+    rows.project(projection).map_err(|e| Error::internal("could not project a source's batch").with_source(e))
+}

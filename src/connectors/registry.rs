@@ -1,0 +1,79 @@
+//! Which connector a name stands for.
+//!
+//! The registry maps the `connector` option to a factory. Embedders register their own under further names. It reads no
+//! option but `connector` itself.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use super::definition::guess;
+use super::{PushSource, Source, SourceDefinition};
+use crate::error::{Error, Result};
+
+/// Makes a source from its definition. It may look at files to learn their columns, and starts nothing.
+pub type SourceFactory = Arc<dyn Fn(&SourceDefinition) -> Result<Arc<dyn Source>> + Send + Sync>;
+
+/// Connector names and their factories.
+#[derive(Clone)]
+pub struct ConnectorRegistry {
+    factories: BTreeMap<String, SourceFactory>,
+}
+
+impl fmt::Debug for ConnectorRegistry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.factories.keys()).finish()
+    }
+}
+
+impl Default for ConnectorRegistry {
+    fn default() -> Self {
+        Self::with_builtins()
+    }
+}
+
+impl ConnectorRegistry {
+    /// No connectors at all.
+    pub fn empty() -> Self {
+        Self { factories: BTreeMap::new() }
+    }
+
+    /// The built-in connectors.
+    pub fn with_builtins() -> Self {
+        let mut registry = Self::empty();
+        registry.register("push", |definition| Ok(PushSource::from_definition(definition)?));
+        registry
+    }
+
+    /// Adds a connector, or replaces the one of that name. Names are not case-sensitive.
+    pub fn register<F>(&mut self, name: &str, factory: F)
+    where
+        F: Fn(&SourceDefinition) -> Result<Arc<dyn Source>> + Send + Sync + 'static,
+    {
+        self.factories.insert(name.to_lowercase(), Arc::new(factory));
+    }
+
+    /// The names registered, sorted.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.factories.keys().map(String::as_str)
+    }
+
+    /// Makes the source that `definition` describes.
+    ///
+    /// # Errors
+    /// `Invalid` for a missing or unknown connector, an unknown option or a bad value; what the factory says otherwise.
+    pub fn create(&self, definition: &SourceDefinition) -> Result<Arc<dyn Source>> {
+        let name = definition.option_reader().required(&["connector"])?.to_lowercase();
+        match self.factories.get(&name) {
+            Some(factory) => factory(definition),
+            None => {
+                let names: Vec<&str> = self.names().collect();
+                let hint = match guess(&name, &names) {
+                    Some(near) => format!("did you mean '{near}'?"),
+                    None => format!("connectors are {}", names.join(", ")),
+                };
+                Err(Error::invalid(format!("there is no connector '{name}'")).with_hint(hint))
+            }
+        }
+    }
+}
