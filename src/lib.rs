@@ -7,6 +7,8 @@ pub mod connectors;
 pub mod error;
 pub mod operators;
 pub mod sql;
+#[cfg(any(test, feature = "test-util"))]
+pub mod testing;
 pub mod watermark;
 pub mod window;
 

@@ -4,3 +4,4 @@ pub(crate) mod eval;
 pub mod fate;
 pub mod graph;
 pub mod rows;
+pub mod static_join;

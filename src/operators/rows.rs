@@ -14,16 +14,18 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt32Array};
+use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
 use arrow::compute::{filter_record_batch, not, take_record_batch};
 use arrow::datatypes::SchemaRef;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 
-use super::eval::{all_nullable, batch_of, evaluate_all, evaluate_condition, failure, nulls};
+use super::eval::{
+    FailedRow, Sorted, all_nullable, batch_of, evaluate_all, evaluate_condition, failure, nulls, set_failures_aside,
+};
 use super::graph::RowsSpec;
 use crate::change::{ChangeKind, Changes};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 
 /// Filters rows, then projects them. Has no state; one value serves any number of workers.
 #[derive(Debug, Clone)]
@@ -45,15 +47,6 @@ pub struct KeptRows {
     pub failed: Vec<FailedRow>,
     /// How many rows the filter took out.
     pub filtered: usize,
-}
-
-/// A row an expression failed on.
-#[derive(Debug)]
-pub struct FailedRow {
-    /// Index in the input.
-    pub row: u32,
-    /// Why, of kind `Data`.
-    pub error: Error,
 }
 
 impl RowsOperator {
@@ -112,27 +105,12 @@ impl RowsOperator {
         Ok(KeptRows { rows: self.project(&held)?, kept: Some(true_rows(&mask)), failed: vec![], filtered })
     }
 
-    /// Finds the rows an expression fails on by halving, and passes the rest.
     fn isolate(&self, batch: &RecordBatch) -> Result<KeptRows> {
-        let mut failed = Vec::new();
-        let mut good: Vec<u32> = Vec::with_capacity(batch.num_rows());
-        let mut ranges = vec![(0, batch.num_rows())];
-        while let Some((from, to)) = ranges.pop() {
-            match self.pass(&batch.slice(from, to - from)) {
-                Ok(_) => good.extend(from as u32..to as u32),
-                Err(error) if error.kind() != ErrorKind::Data => return Err(error),
-                Err(error) if to - from == 1 => failed.push(FailedRow { row: from as u32, error }),
-                Err(_) => {
-                    let middle = from + (to - from) / 2;
-                    ranges.extend([(middle, to), (from, middle)]);
-                }
-            }
-        }
-        let index = UInt32Array::from(good);
-        let passed = self.pass(&take_record_batch(batch, &index).map_err(|e| failure(e.into()))?)?;
+        let Sorted { good, failed } = set_failures_aside(batch, |part| self.pass(part).map(|_| ()))?;
+        let passed = self.pass(&take_record_batch(batch, &good).map_err(|e| failure(e.into()))?)?;
         let kept = match passed.kept {
-            Some(kept) => kept.iter().map(|row| index.value(*row as usize)).collect(),
-            None => index.values().to_vec(),
+            Some(kept) => kept.iter().map(|row| good.value(*row as usize)).collect(),
+            None => good.values().to_vec(),
         };
         Ok(KeptRows { kept: Some(kept), failed, ..passed })
     }
