@@ -9,6 +9,7 @@ pub mod operators;
 pub mod sql;
 #[cfg(any(test, feature = "test-util"))]
 pub mod testing;
+pub mod time;
 pub mod watermark;
 pub mod window;
 
