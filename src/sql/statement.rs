@@ -3,6 +3,7 @@
 //! Every tree here is plain data made from the text alone. Queries stay sqlparser syntax trees, which `plan` hands to
 //! DataFusion; clauses of ours are types of ours. Positions are kept where a later stage may have to point at them.
 
+use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast;
 
 use crate::connectors::Options;
@@ -50,14 +51,15 @@ pub enum Statement {
     Show(Show),
     /// `DROP SOURCE | MATERIALIZED VIEW | VIEW | TABLE [IF EXISTS] name`.
     Drop { kind: DropKind, if_exists: bool, name: Spanned<String> },
-    /// `INSERT INTO source VALUES …` and `INSERT INTO source SELECT …`.
-    Insert { source: Spanned<String>, columns: Vec<String>, query: Box<ast::Query> },
+    /// `INSERT INTO source VALUES …` and `INSERT INTO source SELECT …`. `statement` is all of it, for a name that turns
+    /// out to be a table DataFusion keeps.
+    Insert { source: Spanned<String>, columns: Vec<String>, query: Box<ast::Query>, statement: Box<DfStatement> },
     /// `PAUSE v`, `RESUME v`.
     Pause { view: Spanned<String> },
     /// See [`Statement::Pause`].
     Resume { view: Spanned<String> },
     /// Anything DataFusion does itself: `SET`, `COPY`, `CREATE EXTERNAL TABLE`, `CREATE TABLE AS`, …
-    Passthrough(Box<datafusion::sql::parser::Statement>),
+    Passthrough(Box<DfStatement>),
 }
 
 /// `CREATE SOURCE name ( columns, watermark ) WITH ( options )`.
@@ -247,4 +249,6 @@ pub enum DropKind {
     MaterializedView,
     /// A macro view.
     View,
+    /// A table of DataFusion's, or a source that was declared with `CREATE TABLE`.
+    Table,
 }

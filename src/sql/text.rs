@@ -1,0 +1,178 @@
+//! A SQL text as tokens that know their place in it, and how to cut it into statements.
+
+use datafusion::sql::sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan, Tokenizer, TokenizerError};
+
+use super::diagnostics;
+use super::dialect::DIALECT;
+use crate::error::{Position, Result};
+
+/// A text, its tokens, and the way from a token's place to a byte of the text.
+#[derive(Debug)]
+pub(super) struct Script<'t> {
+    text: &'t str,
+    line_starts: Vec<usize>,
+    tokens: Vec<TokenWithSpan>,
+}
+
+impl<'t> Script<'t> {
+    /// Cuts `text` into tokens.
+    pub(super) fn try_new(text: &'t str) -> Result<Self> {
+        match Self::read(text) {
+            (script, None) => Ok(script),
+            (_, Some(error)) => Err(diagnostics::from_tokenizer(&error)),
+        }
+    }
+
+    /// The tokens up to the first character that begins none, and what was wrong with it.
+    fn read(text: &'t str) -> (Self, Option<TokenizerError>) {
+        let mut tokens = Vec::new();
+        let error = Tokenizer::new(&DIALECT, text).tokenize_with_location_into_buf(&mut tokens).err();
+        let line_starts = std::iter::once(0).chain(text.match_indices('\n').map(|(i, _)| i + 1)).collect();
+        (Self { text, line_starts, tokens }, error)
+    }
+
+    pub(super) fn tokens(&self) -> &[TokenWithSpan] {
+        &self.tokens
+    }
+
+    /// The byte at which `location` lies; the text's end where it lies beyond.
+    pub(super) fn byte(&self, location: Location) -> usize {
+        let line = usize::try_from(location.line.saturating_sub(1)).unwrap_or(usize::MAX);
+        let Some(&start) = self.line_starts.get(line) else { return self.text.len() };
+        let column = usize::try_from(location.column.saturating_sub(1)).unwrap_or(usize::MAX);
+        self.text[start..].char_indices().nth(column).map_or(self.text.len(), |(i, _)| start + i)
+    }
+
+    /// The text from `from` to before `to`, letter for letter.
+    pub(super) fn slice(&self, from: Location, to: Location) -> &'t str {
+        &self.text[self.byte(from)..self.byte(to)]
+    }
+
+    /// Just behind the last token that is no white space.
+    pub(super) fn end(&self) -> Position {
+        self.tokens
+            .iter()
+            .rev()
+            .find(|t| !is_space(t))
+            .and_then(|t| at(t.span.end))
+            .unwrap_or(Position { line: 1, column: 1 })
+    }
+}
+
+/// Whether a token is white space or a comment.
+pub(super) fn is_space(token: &TokenWithSpan) -> bool {
+    matches!(token.token, Token::Whitespace(_))
+}
+
+/// A tokenizer's place as a position; `None` for "nowhere".
+pub(super) fn at(location: Location) -> Option<Position> {
+    (location.line > 0).then_some(Position { line: location.line, column: location.column })
+}
+
+/// Where a tree starts, if its tokens are known.
+pub(super) fn position_of(span: Span) -> Option<Position> {
+    at(span.start)
+}
+
+/// One statement's text within a longer one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece<'t> {
+    /// From its first token to its last, without the semicolon and the comments around it.
+    pub text: &'t str,
+    /// Where it starts in the whole text.
+    pub position: Position,
+    /// Whether a semicolon ends it.
+    pub terminated: bool,
+}
+
+/// Cuts a text at its semicolons. Strings, quoted names, dollar quotes and comments may hold semicolons; empty
+/// statements yield nothing. A string or comment that never ends makes the rest of the text one piece.
+pub fn split_statements(text: &str) -> Vec<Piece<'_>> {
+    let (script, error) = Script::read(text);
+    let mut pieces = Vec::new();
+    let mut open: Option<(Location, Location)> = None;
+    let piece = |from: Location, to: usize, terminated| {
+        let position = at(from)?;
+        Some(Piece { text: &text[script.byte(from)..to], position, terminated })
+    };
+    for token in script.tokens.iter().filter(|t| !is_space(t)) {
+        if token.token == Token::SemiColon {
+            pieces.extend(open.take().and_then(|(from, to)| piece(from, script.byte(to), true)));
+        } else {
+            open = Some((open.map_or(token.span.start, |(from, _)| from), token.span.end));
+        }
+    }
+    let rest = match (&error, open) {
+        (None, Some((from, to))) => piece(from, script.byte(to), false),
+        (None, None) => None,
+        (Some(_), Some((from, _))) => piece(from, text.trim_end().len(), false),
+        (Some(_), None) => {
+            let from = script.tokens.last().map_or(Location::new(1, 1), |t| t.span.end);
+            piece(from, text.trim_end().len(), false)
+        }
+    };
+    pieces.extend(rest);
+    pieces
+}
+
+/// Whether a person has finished typing: the last thing is a semicolon, or there is nothing but white space and comments.
+/// A text that can never become valid by going on (a stray character) counts as finished, so that its error is shown.
+pub fn is_complete(text: &str) -> bool {
+    match Script::read(text) {
+        (_, Some(error)) => !diagnostics::wants_more(&error),
+        (script, None) => script.tokens.iter().rev().find(|t| !is_space(t)).is_none_or(|t| t.token == Token::SemiColon),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces(text: &str) -> Vec<(&str, u64, u64, bool)> {
+        split_statements(text).iter().map(|p| (p.text, p.position.line, p.position.column, p.terminated)).collect()
+    }
+
+    #[test]
+    fn statements_end_at_semicolons_outside_quotes_and_comments() {
+        assert_eq!(pieces(""), vec![]);
+        assert_eq!(pieces(" ; ;; -- nothing; here\n"), vec![]);
+        assert_eq!(pieces("SELECT 1"), vec![("SELECT 1", 1, 1, false)]);
+        assert_eq!(
+            pieces("SELECT ';' ;\n  /* a; /* b; */ */ SELECT \"x;y\" -- c;\n, `;` ;"),
+            vec![("SELECT ';'", 1, 1, true), ("SELECT \"x;y\" -- c;\n, `;`", 2, 22, true)]
+        );
+        assert_eq!(
+            pieces("SELECT $$a;b$$; SELECT $x$;$x$ ; SELECT * FROM v$late;"),
+            vec![
+                ("SELECT $$a;b$$", 1, 1, true),
+                ("SELECT $x$;$x$", 1, 17, true),
+                ("SELECT * FROM v$late", 1, 34, true)
+            ]
+        );
+        assert_eq!(
+            pieces("SELECT 1; SELECT 'it''s;"),
+            vec![("SELECT 1", 1, 1, true), ("SELECT 'it''s;", 1, 11, false)]
+        );
+    }
+
+    #[test]
+    fn positions_count_characters() {
+        assert_eq!(
+            pieces("SELECT 'žluťoučký 🐎'; SELECT 2"),
+            vec![("SELECT 'žluťoučký 🐎'", 1, 1, true), ("SELECT 2", 1, 23, false)]
+        );
+        assert_eq!(pieces("SELECT 1;\r\n\tSELECT 2;"), vec![("SELECT 1", 1, 1, true), ("SELECT 2", 2, 2, true)]);
+    }
+
+    #[test]
+    fn typing_goes_on_until_a_semicolon_that_counts() {
+        for text in ["SELECT 1;", "SELECT 1; -- done", "SELECT 1 ;\n\n", "", "  \n", "-- a comment", "SELECT 1;;"] {
+            assert!(is_complete(text), "{text}");
+        }
+        for text in
+            ["SELECT 1", "SELECT ';", "SELECT \"a;", "SELECT 1; SELECT", "/* ;", "SELECT $$;", "SELECT `;", "E';"]
+        {
+            assert!(!is_complete(text), "{text}");
+        }
+    }
+}
