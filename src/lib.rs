@@ -7,6 +7,7 @@ pub mod connectors;
 pub mod error;
 pub mod operators;
 pub mod sql;
+pub mod state;
 #[cfg(any(test, feature = "test-util"))]
 pub mod testing;
 pub mod time;

@@ -1,7 +1,11 @@
 //! Operators: state machines over Arrow record batches, with no I/O, clock, randomness or spawn in them.
 
+pub mod aggregate;
 pub(crate) mod eval;
 pub mod fate;
 pub mod graph;
+pub mod judge;
+pub mod lifecycle;
+pub mod merge;
 pub mod rows;
 pub mod static_join;

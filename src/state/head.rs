@@ -1,0 +1,163 @@
+//! The mutable part of a slice: a hash table of keys and one accumulator per aggregate.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch};
+use arrow::datatypes::{Int64Type, Schema, SchemaRef};
+use datafusion::common::Result;
+use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
+use datafusion::physical_plan::aggregates::group_values::{GroupValues, new_group_values};
+use datafusion::physical_plan::aggregates::order::GroupOrdering;
+
+use super::layout::{Inputs, Layout};
+
+/// Takes rows and partial states by key. Reading it, by [`Head::seal`] or [`Head::evaluate`], empties it.
+pub struct Head {
+    /// `None` when the view groups by windows alone: one group, number 0.
+    groups: Option<Box<dyn GroupValues>>,
+    accumulators: Vec<Box<dyn GroupsAccumulator>>,
+    /// Rows per group.
+    counts: Vec<i64>,
+    /// Group of each row of the batch at hand; kept to save the allocation.
+    scratch: Vec<usize>,
+}
+
+impl std::fmt::Debug for Head {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Head").field("groups", &self.counts.len()).finish_non_exhaustive()
+    }
+}
+
+impl Head {
+    pub(super) fn try_new(keys: &SchemaRef, accumulators: Vec<Box<dyn GroupsAccumulator>>) -> Result<Self> {
+        let groups = match keys.fields().is_empty() {
+            true => None,
+            false => Some(new_group_values(Arc::clone(keys), &GroupOrdering::None)?),
+        };
+        Ok(Self { groups, accumulators, counts: Vec::new(), scratch: Vec::new() })
+    }
+
+    /// How many keys it has met.
+    pub fn len(&self) -> usize {
+        self.counts.len()
+    }
+
+    /// Whether it has met no row.
+    pub fn is_empty(&self) -> bool {
+        self.counts.is_empty()
+    }
+
+    /// Bytes held, accumulators and hash table included.
+    pub fn memory_bytes(&self) -> usize {
+        self.groups.as_ref().map_or(0, |g| g.size())
+            + self.accumulators.iter().map(|a| a.size()).sum::<usize>()
+            + self.counts.capacity() * size_of::<i64>()
+            + self.scratch.capacity() * size_of::<usize>()
+    }
+
+    /// Adds rows.
+    ///
+    /// # Errors
+    /// When an aggregate refuses its input.
+    pub fn update(&mut self, inputs: &Inputs) -> Result<()> {
+        self.intern(&inputs.keys, inputs.rows)?;
+        for group in &self.scratch {
+            self.counts[*group] += 1;
+        }
+        let total = self.counts.len();
+        for (i, accumulator) in self.accumulators.iter_mut().enumerate() {
+            accumulator.update_batch(&inputs.arguments[i], &self.scratch, inputs.filters[i].as_ref(), total)?;
+        }
+        Ok(())
+    }
+
+    /// Adds partial states: the rows of a chunk.
+    ///
+    /// # Errors
+    /// When an aggregate refuses the states.
+    pub fn merge(&mut self, layout: &Layout, chunk: &RecordBatch) -> Result<()> {
+        self.intern(&chunk.columns()[..layout.keys_len()], chunk.num_rows())?;
+        let counts = chunk.column(chunk.num_columns() - 1).as_primitive::<Int64Type>();
+        for (group, rows) in self.scratch.iter().zip(counts.values()) {
+            self.counts[*group] += rows;
+        }
+        let total = self.counts.len();
+        for (i, accumulator) in self.accumulators.iter_mut().enumerate() {
+            let states = &chunk.columns()[layout.state_columns(i)];
+            accumulator.merge_batch(states, &self.scratch, total)?;
+        }
+        Ok(())
+    }
+
+    /// Adds keys with no rows, so that they are the first groups, in order.
+    ///
+    /// # Errors
+    /// When the keys cannot be hashed.
+    pub fn reserve(&mut self, keys: &[ArrayRef], rows: usize) -> Result<()> {
+        self.intern(keys, rows)
+    }
+
+    /// Keys, partial states and counts: the rows of a chunk.
+    ///
+    /// # Errors
+    /// When an aggregate cannot give its state.
+    pub fn seal(&mut self, layout: &Layout) -> Result<RecordBatch> {
+        let mut columns = self.take_keys()?;
+        for accumulator in &mut self.accumulators {
+            columns.extend(accumulator.state(EmitTo::All)?);
+        }
+        columns.push(Arc::new(Int64Array::from(std::mem::take(&mut self.counts))));
+        conform(columns, Arc::clone(layout.chunk_schema()))
+    }
+
+    /// Keys, results and counts, one row per key.
+    ///
+    /// # Errors
+    /// When an aggregate cannot be evaluated.
+    pub fn evaluate(&mut self, layout: &Layout) -> Result<RecordBatch> {
+        let mut columns = self.take_keys()?;
+        for accumulator in &mut self.accumulators {
+            columns.push(accumulator.evaluate(EmitTo::All)?);
+        }
+        columns.push(Arc::new(Int64Array::from(std::mem::take(&mut self.counts))));
+        conform(columns, Arc::new(Schema::new(layout.result_fields().clone())))
+    }
+
+    /// The keys alone, distinct, in the order they were met.
+    ///
+    /// # Errors
+    /// When the keys cannot be emitted.
+    pub fn take_keys(&mut self) -> Result<Vec<ArrayRef>> {
+        self.groups.as_mut().map_or(Ok(Vec::new()), |groups| groups.emit(EmitTo::All))
+    }
+
+    /// Finds or makes the group of each row; leaves them in `scratch`.
+    fn intern(&mut self, keys: &[ArrayRef], rows: usize) -> Result<()> {
+        let total = match &mut self.groups {
+            Some(groups) => {
+                groups.intern(keys, &mut self.scratch)?;
+                groups.len()
+            }
+            None => {
+                self.scratch.clear();
+                self.scratch.resize(rows, 0);
+                self.counts.len().max(usize::from(rows > 0))
+            }
+        };
+        self.counts.resize(total, 0);
+        Ok(())
+    }
+}
+
+/// A batch of `schema`, casting columns whose type differs in the names or nullability of nested fields alone.
+fn conform(columns: Vec<ArrayRef>, schema: SchemaRef) -> Result<RecordBatch> {
+    let columns = columns
+        .into_iter()
+        .zip(schema.fields())
+        .map(|(column, field)| match column.data_type() == field.data_type() {
+            true => Ok(column),
+            false => Ok(arrow::compute::cast(&column, field.data_type())?),
+        })
+        .collect::<Result<Vec<_>>>()?;
+    Ok(RecordBatch::try_new(schema, columns)?)
+}
