@@ -12,12 +12,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use datafusion::common::Result;
 
 use super::graph::Policy;
 use super::judge::Class;
 use super::lifecycle::{closes_at, expires_at};
-use crate::state::{Chunk, Head, Inputs, Layout};
+use crate::state::{Chunk, Head, Layout};
 use crate::watermark;
 use crate::window::{Slice, WindowSpec};
 
@@ -28,8 +29,8 @@ pub struct Piece {
     pub slice: Slice,
     /// How its windows stood.
     pub class: Class,
-    /// Keys and arguments.
-    pub inputs: Inputs,
+    /// Keys and arguments, see [`Layout::inputs`].
+    pub inputs: RecordBatch,
 }
 
 /// A sealed head on its way to the merge.
@@ -86,7 +87,7 @@ impl PartialAggregate {
             self.heads.insert(key, head);
         }
         let slot = self.heads.get_mut(&key).expect("inserted above");
-        slot.head.update(&piece.inputs)
+        slot.head.update(&self.layout, &piece.inputs)
     }
 
     /// W has risen to `w`: seals every head that a window closing or expiring on the way needs.

@@ -7,5 +7,6 @@ pub mod graph;
 pub mod judge;
 pub mod lifecycle;
 pub mod merge;
+pub mod publish;
 pub mod rows;
 pub mod static_join;

@@ -194,6 +194,16 @@ pub enum OnLate {
     Recompute { every: Option<Interval> },
 }
 
+impl OnLate {
+    /// The n of `UPDATE MAX n UPDATES`, if it was given.
+    pub fn updates_max(self) -> Option<u32> {
+        match self {
+            Self::Update { max_updates } => max_updates,
+            Self::Drop | Self::SideOutput | Self::Recompute { .. } => None,
+        }
+    }
+}
+
 /// The fate of expired pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnExpired {

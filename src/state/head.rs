@@ -9,7 +9,7 @@ use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 use datafusion::physical_plan::aggregates::group_values::{GroupValues, new_group_values};
 use datafusion::physical_plan::aggregates::order::GroupOrdering;
 
-use super::layout::{Inputs, Layout};
+use super::layout::{Layout, as_mask};
 
 /// Takes rows and partial states by key. Reading it, by [`Head::seal`] or [`Head::evaluate`], empties it.
 pub struct Head {
@@ -55,18 +55,20 @@ impl Head {
             + self.scratch.capacity() * size_of::<usize>()
     }
 
-    /// Adds rows.
+    /// Adds rows, evaluated by [`Layout::inputs`].
     ///
     /// # Errors
     /// When an aggregate refuses its input.
-    pub fn update(&mut self, inputs: &Inputs) -> Result<()> {
-        self.intern(&inputs.keys, inputs.rows)?;
+    pub fn update(&mut self, layout: &Layout, inputs: &RecordBatch) -> Result<()> {
+        self.intern(&inputs.columns()[..layout.keys_len()], inputs.num_rows())?;
         for group in &self.scratch {
             self.counts[*group] += 1;
         }
         let total = self.counts.len();
         for (i, accumulator) in self.accumulators.iter_mut().enumerate() {
-            accumulator.update_batch(&inputs.arguments[i], &self.scratch, inputs.filters[i].as_ref(), total)?;
+            let (arguments, filter) = layout.argument_columns(i);
+            let mask = filter.map(|column| as_mask(inputs.column(column)));
+            accumulator.update_batch(&inputs.columns()[arguments], &self.scratch, mask.as_ref(), total)?;
         }
         Ok(())
     }

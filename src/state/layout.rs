@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, UInt32Array};
-use arrow::compute::{SlicesIterator, prep_null_mask_filter, take};
+use arrow::array::{Array, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow::compute::{prep_null_mask_filter, take_record_batch};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 use datafusion::common::Result;
 use datafusion::logical_expr::GroupsAccumulator;
@@ -23,28 +23,19 @@ pub const EVENT_COUNT: &str = "_event_count";
 /// keys, then one column per aggregate, then [`EVENT_COUNT`].
 #[derive(Debug)]
 pub struct Layout {
-    keys: Vec<Arc<dyn PhysicalExpr>>,
+    keys_len: usize,
     key_schema: SchemaRef,
     aggregates: Vec<AggregateCall>,
-    /// Arguments of each aggregate, its own ORDER BY expressions appended.
-    arguments: Vec<Vec<Arc<dyn PhysicalExpr>>>,
+    /// What is evaluated per row: keys, then for each aggregate its arguments (its own ORDER BY expressions appended)
+    /// and its filter.
+    inputs: Vec<Arc<dyn PhysicalExpr>>,
+    input_schema: SchemaRef,
+    /// Where each aggregate's arguments, and its filter, are among the inputs.
+    arguments: Vec<(Range<usize>, Option<usize>)>,
     /// Where each aggregate's state fields are in a chunk.
     state_columns: Vec<Range<usize>>,
     chunk_schema: SchemaRef,
     result_fields: Fields,
-}
-
-/// Keys, arguments and filters of some rows, evaluated.
-#[derive(Debug, Clone)]
-pub struct Inputs {
-    /// Group key columns.
-    pub keys: Vec<ArrayRef>,
-    /// Argument columns of each aggregate.
-    pub arguments: Vec<Vec<ArrayRef>>,
-    /// `FILTER (WHERE …)` of each aggregate.
-    pub filters: Vec<Option<BooleanArray>>,
-    /// How many rows.
-    pub rows: usize,
 }
 
 impl Layout {
@@ -58,6 +49,7 @@ impl Layout {
             fields.push(Arc::new(Field::new(name, expr.data_type(input)?, true)));
         }
         let key_schema = Arc::new(Schema::new(fields.clone()));
+        let mut inputs: Vec<_> = spec.keys.iter().map(|(expr, _)| Arc::clone(expr)).collect();
         let mut result_fields = fields.clone();
         let mut state_columns = Vec::with_capacity(spec.aggregates.len());
         let mut arguments = Vec::with_capacity(spec.aggregates.len());
@@ -67,17 +59,26 @@ impl Layout {
                 fields.push(Arc::new(Field::new(format!("s{i}_{j}"), field.data_type().clone(), true)));
             }
             state_columns.push(first..fields.len());
-            let mut args = call.function.expressions();
-            args.extend(call.function.order_bys().iter().map(|sort| Arc::clone(&sort.expr)));
-            arguments.push(args);
+            let first = inputs.len();
+            inputs.extend(call.function.expressions());
+            inputs.extend(call.function.order_bys().iter().map(|sort| Arc::clone(&sort.expr)));
+            let range = first..inputs.len();
+            arguments.push((range, call.filter.as_ref().map(|_| inputs.len())));
+            inputs.extend(call.filter.clone());
             result_fields.push(call.function.field());
         }
         let count = Arc::new(Field::new(EVENT_COUNT, DataType::Int64, false));
         fields.push(Arc::clone(&count));
         result_fields.push(count);
+        let input_fields = inputs.iter().enumerate().map(|(i, expr)| {
+            Ok(Field::new(format!("i{i}"), expr.data_type(input)?, true))
+        });
+        let input_schema = Arc::new(Schema::new(input_fields.collect::<Result<Vec<_>>>()?));
         Ok(Self {
-            keys: spec.keys.iter().map(|(expr, _)| Arc::clone(expr)).collect(),
+            keys_len: spec.keys.len(),
             key_schema,
+            inputs,
+            input_schema,
             aggregates: spec.aggregates.clone(),
             arguments,
             state_columns,
@@ -88,7 +89,7 @@ impl Layout {
 
     /// How many key columns there are.
     pub fn keys_len(&self) -> usize {
-        self.keys.len()
+        self.keys_len
     }
 
     /// Schema of the key columns.
@@ -120,75 +121,48 @@ impl Layout {
         Head::try_new(&self.key_schema, accumulators)
     }
 
-    /// Evaluates keys, arguments and filters over `rows`.
+    /// Where the arguments of aggregate `i`, and its filter, are among the inputs.
+    pub(super) fn argument_columns(&self, i: usize) -> (Range<usize>, Option<usize>) {
+        self.arguments[i].clone()
+    }
+
+    /// Columns of what [`Layout::inputs`] gives: keys, then arguments and filters of each aggregate.
+    pub fn input_schema(&self) -> &SchemaRef {
+        &self.input_schema
+    }
+
+    /// Evaluates keys, arguments and filters over `rows`, row for row.
     ///
     /// # Errors
     /// When an expression fails, for example on a division by zero.
-    pub fn inputs(&self, rows: &RecordBatch) -> Result<Inputs> {
+    pub fn inputs(&self, rows: &RecordBatch) -> Result<RecordBatch> {
         let n = rows.num_rows();
-        let column = |expr: &Arc<dyn PhysicalExpr>| expr.evaluate(rows)?.into_array(n);
-        let columns = |exprs: &Vec<Arc<dyn PhysicalExpr>>| exprs.iter().map(column).collect::<Result<Vec<_>>>();
-        let mask = |call: &AggregateCall| call.filter.as_ref().map(|expr| Ok(as_mask(&column(expr)?))).transpose();
-        Ok(Inputs {
-            keys: columns(&self.keys)?,
-            arguments: self.arguments.iter().map(columns).collect::<Result<_>>()?,
-            filters: self.aggregates.iter().map(mask).collect::<Result<_>>()?,
-            rows: n,
-        })
+        let columns = self.inputs.iter().map(|expr| expr.evaluate(rows)?.into_array(n)).collect::<Result<_>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(n));
+        Ok(RecordBatch::try_new_with_options(Arc::clone(&self.input_schema), columns, &options)?)
     }
 }
 
-impl Inputs {
-    /// The rows at `indices`, in that order.
-    ///
-    /// # Errors
-    /// When a column would overflow its offsets.
-    pub fn take(&self, indices: &UInt32Array) -> Result<Self> {
-        if let Some((start, len)) = contiguous(indices.values()) {
-            return Ok(self.slice(start, len));
-        }
-        let column = |array: &ArrayRef| Ok(take(array, indices, None)?);
-        let columns = |arrays: &Vec<ArrayRef>| arrays.iter().map(column).collect::<Result<Vec<_>>>();
-        let mask = |mask: &Option<BooleanArray>| {
-            mask.as_ref().map(|mask| Ok(as_mask(&take(mask as &dyn Array, indices, None)?))).transpose()
-        };
-        Ok(Self {
-            keys: columns(&self.keys)?,
-            arguments: self.arguments.iter().map(columns).collect::<Result<_>>()?,
-            filters: self.filters.iter().map(mask).collect::<Result<_>>()?,
-            rows: indices.len(),
-        })
+/// The rows of `batch` at ascending `indices`: a slice where they are one run.
+///
+/// # Errors
+/// When a column would overflow its offsets.
+pub fn rows_at(batch: &RecordBatch, indices: &[u32]) -> Result<RecordBatch> {
+    if let Some((start, len)) = contiguous(indices) {
+        return Ok(batch.slice(start, len));
     }
-
-    fn slice(&self, start: usize, len: usize) -> Self {
-        let columns = |arrays: &Vec<ArrayRef>| arrays.iter().map(|a| a.slice(start, len)).collect();
-        Self {
-            keys: columns(&self.keys),
-            arguments: self.arguments.iter().map(columns).collect(),
-            filters: self.filters.iter().map(|mask| mask.as_ref().map(|m| m.slice(start, len))).collect(),
-            rows: len,
-        }
-    }
+    Ok(take_record_batch(batch, &UInt32Array::from(indices.to_vec()))?)
 }
 
 /// The run `start..start + len` that ascending `indices` are, if they are one.
-pub fn contiguous(indices: &[u32]) -> Option<(usize, usize)> {
+fn contiguous(indices: &[u32]) -> Option<(usize, usize)> {
     let (first, last) = (*indices.first()?, *indices.last()?);
     let run = last.checked_sub(first)? as usize + 1 == indices.len() && indices.is_sorted();
     run.then_some((first as usize, indices.len()))
 }
 
-/// The rows a mask keeps, as ascending indices. NULL means no.
-pub fn kept_indices(mask: &BooleanArray) -> Vec<u32> {
-    let mask = as_mask(mask);
-    let mut kept = Vec::with_capacity(mask.true_count());
-    for (start, end) in SlicesIterator::new(&mask) {
-        kept.extend(start as u32..end as u32);
-    }
-    kept
-}
-
-fn as_mask(array: &dyn Array) -> BooleanArray {
+/// A filter column as a mask. NULL means no.
+pub(super) fn as_mask(array: &dyn Array) -> BooleanArray {
     let mask = array.as_boolean();
     if mask.null_count() > 0 { prep_null_mask_filter(mask) } else { mask.clone() }
 }

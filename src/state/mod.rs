@@ -20,4 +20,4 @@ pub mod layout;
 
 pub use chunk::{Chunk, KeyIndex};
 pub use head::Head;
-pub use layout::{Inputs, Layout};
+pub use layout::{Layout, rows_at};

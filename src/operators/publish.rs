@@ -1,0 +1,337 @@
+//! Numbers versions and leaves out what nobody has to hear twice (L4, design §4).
+//!
+//! ```text
+//!  upsert a 1 (initial)     ─►  a version 1
+//!  upsert a 1 (late_data)   ─►  nothing: unchanged
+//!  upsert a 2 (late_data)   ─►  a version 2
+//!  delete a                 ─►  a version 3, deleted
+//!  delete b                 ─►  nothing: b was never published
+//! ```
+//!
+//! It remembers each identity of a live window (number, hash of the value, whether deleted) until the window expires.
+//! A view whose windows publish once only needs no memory and keeps none.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use arrow::array::{
+    ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch, StringArray, UInt8Array, UInt32Array,
+};
+use arrow::compute::{concat_batches, take_record_batch};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, TimestampMicrosecondType};
+use arrow::row::{RowConverter, Rows, SortField};
+
+use super::eval::failure;
+use super::graph::{OperatorGraph, Policy};
+use super::lifecycle::expires_at;
+use crate::change::{ChangeKind, Changes, Reason};
+use crate::error::{Error, Result};
+use crate::sql::statement::{Emit, OnLate};
+use crate::window::Window;
+
+/// Turns changes into numbered versions.
+#[derive(Debug)]
+pub struct Publisher {
+    output: SchemaRef,
+    columns: Columns,
+    policy: Policy,
+    /// Whether an identity may be published more than once.
+    tracks: bool,
+    keys: RowConverter,
+    values: RowConverter,
+    /// By (end, start) of the window, then by key.
+    live: BTreeMap<(i64, i64), HashMap<Box<[u8]>, Published>>,
+    epoch: u64,
+}
+
+/// Where the columns are in a change.
+#[derive(Debug)]
+struct Columns {
+    window_start: usize,
+    window_end: usize,
+    event_count: usize,
+    select_len: usize,
+    keys: Vec<usize>,
+}
+
+/// What is known of an identity.
+#[derive(Debug)]
+struct Published {
+    version: i64,
+    hash: blake3::Hash,
+    deleted: bool,
+    late_updates: u32,
+    /// The epoch of the last version, and how many it has of this identity.
+    epoch: u64,
+    in_epoch: u8,
+    /// The newest value that MAX n UPDATES kept back.
+    held_back: Option<(ChangeKind, RecordBatch)>,
+}
+
+/// Versions of one batch of changes, by row.
+#[derive(Default)]
+struct Numbered {
+    rows: Vec<u32>,
+    versions: Vec<i64>,
+    nth: Vec<u8>,
+}
+
+impl Numbered {
+    fn push(&mut self, row: u32, (version, nth): (i64, u8)) {
+        self.rows.push(row);
+        self.versions.push(version);
+        self.nth.push(nth);
+    }
+}
+
+impl Publisher {
+    /// A publisher for the results of `graph`.
+    ///
+    /// # Errors
+    /// `Internal` if the graph's last node lacks a column that every result has; `Unsupported` if a result column has a
+    /// type without a row format.
+    pub fn try_new(graph: &OperatorGraph) -> Result<Self> {
+        let last = graph.nodes.last().ok_or_else(|| Error::internal("an operator graph without nodes"))?;
+        let find = |name: &str| {
+            last.schema.index_of(name).map_err(|_| Error::internal(format!("a result without column=`{name}`")))
+        };
+        let columns = Columns {
+            window_start: find("_window_start")?,
+            window_end: find("_window_end")?,
+            event_count: find("_event_count")?,
+            select_len: graph.select.fields().len(),
+            keys: graph.keys.iter().map(|key| key.index).collect(),
+        };
+        let mut fields: Vec<FieldRef> = last
+            .schema
+            .fields()
+            .iter()
+            .enumerate()
+            // A deleted version may not know its values.
+            .map(|(i, field)| match i < columns.select_len || i == columns.event_count {
+                true => Arc::new(field.as_ref().clone().with_nullable(true)),
+                false => Arc::clone(field),
+            })
+            .collect();
+        for (name, data_type) in [
+            ("_version", DataType::Int64),
+            ("_deleted", DataType::Boolean),
+            ("_reason", DataType::Utf8),
+            ("_nth", DataType::UInt8),
+        ] {
+            fields.push(Arc::new(Field::new(name, data_type, false)));
+        }
+        let sorts = |indices: &mut dyn Iterator<Item = usize>| -> Result<RowConverter> {
+            let fields = indices.map(|i| SortField::new(last.schema.field(i).data_type().clone())).collect();
+            RowConverter::new(fields).map_err(|e| failure(e.into()))
+        };
+        let keys = sorts(&mut columns.keys.iter().copied())?;
+        let values = sorts(&mut (0..columns.select_len).chain([columns.event_count]))?;
+        let tracks = may_publish_again(graph);
+        let (output, policy) = (Arc::new(Schema::new(fields)), graph.policy);
+        Ok(Self { output, columns, policy, tracks, keys, values, live: BTreeMap::new(), epoch: 0 })
+    }
+
+    /// Columns of the versions it gives: those of the graph's last node, then `_version`, `_deleted`, `_reason`, `_nth`.
+    pub fn output(&self) -> &SchemaRef {
+        &self.output
+    }
+
+    /// Whether a published value may be corrected later.
+    pub fn may_correct(&self) -> bool {
+        self.tracks
+    }
+
+    /// Identities remembered.
+    pub fn tracked(&self) -> usize {
+        self.live.values().map(HashMap::len).sum()
+    }
+
+    /// Numbers `changes`.
+    ///
+    /// # Errors
+    /// `Internal` if the rows do not have the graph's columns.
+    pub fn on_changes(&mut self, changes: &Changes, out: &mut Vec<RecordBatch>) -> Result<()> {
+        if changes.rows.num_rows() == 0 {
+            return Ok(());
+        }
+        if !self.tracks {
+            if changes.kind == ChangeKind::Upsert {
+                let rows = changes.rows.num_rows();
+                let numbers = (vec![1; rows], vec![0; rows]);
+                out.push(self.versions(&changes.rows, numbers, changes.kind, changes.reason)?);
+            }
+            return Ok(());
+        }
+        let keys = self.rows(&self.keys, self.columns.keys.iter().copied(), &changes.rows)?;
+        let values =
+            self.rows(&self.values, (0..self.columns.select_len).chain([self.columns.event_count]), &changes.rows)?;
+        let mut numbered = Numbered::default();
+        for row in 0..changes.rows.num_rows() {
+            let window = self.window_of(&changes.rows, row);
+            let key = keys.as_ref().map_or(&[][..], |keys| keys.row(row).data());
+            let hash = values.as_ref().map_or(blake3::Hash::from([0; 32]), |v| blake3::hash(v.row(row).data()));
+            if let Some(number) = self.number(window, key, hash, changes, row) {
+                numbered.push(row as u32, number);
+            }
+        }
+        if !numbered.rows.is_empty() {
+            let rows = take_record_batch(&changes.rows, &UInt32Array::from(numbered.rows))
+                .map_err(|e| failure(e.into()))?;
+            out.push(self.versions(&rows, (numbered.versions, numbered.nth), changes.kind, changes.reason)?);
+        }
+        Ok(())
+    }
+
+    /// W has risen to `w`: values kept back by MAX n UPDATES are published for windows that expire, and those windows
+    /// are forgotten.
+    ///
+    /// # Errors
+    /// `Internal` if kept rows do not fit together.
+    pub fn on_watermark(&mut self, w: i64, out: &mut Vec<RecordBatch>) -> Result<()> {
+        while let Some(entry) = self.live.first_entry() {
+            if expires_at(&self.policy, entry.key().0) > w {
+                break;
+            }
+            let identities = entry.remove();
+            for kind in [ChangeKind::Delete, ChangeKind::Upsert] {
+                self.publish_held_back(&identities, kind, out)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The epoch ends: versions from here on belong to the next one.
+    pub fn on_epoch(&mut self) {
+        self.epoch += 1;
+    }
+
+    /// Windows with a value that MAX n UPDATES keeps back.
+    pub fn dirty_windows(&self) -> impl Iterator<Item = Window> + '_ {
+        self.live
+            .iter()
+            .filter(|(_, identities)| identities.values().any(|p| p.held_back.is_some()))
+            .map(|((end, start), _)| Window { start: *start, end: *end })
+    }
+
+    /// Decides on one row: its version and which of the epoch's it is, or nothing to publish.
+    fn number(
+        &mut self,
+        window: Window,
+        key: &[u8],
+        hash: blake3::Hash,
+        changes: &Changes,
+        row: usize,
+    ) -> Option<(i64, u8)> {
+        let epoch = self.epoch;
+        let late = changes.reason == Reason::LateData;
+        let identities = self.live.entry((window.end, window.start)).or_default();
+        let Some(known) = identities.get_mut(key) else {
+            if changes.kind == ChangeKind::Delete {
+                return None;
+            }
+            let late_updates = u32::from(late);
+            let first = Published {
+                version: 1,
+                hash,
+                deleted: false,
+                late_updates,
+                epoch,
+                in_epoch: 1,
+                held_back: None,
+            };
+            identities.insert(key.into(), first);
+            return Some((1, 0));
+        };
+        let unchanged = match changes.kind {
+            ChangeKind::Delete => known.deleted,
+            ChangeKind::Upsert => !known.deleted && known.hash == hash && changes.reason != Reason::Initial,
+        };
+        if unchanged {
+            known.held_back = None;
+            return None;
+        }
+        if late && self.policy.on_late.updates_max().is_some_and(|max| known.late_updates >= max) {
+            known.held_back = Some((changes.kind, changes.rows.slice(row, 1)));
+            return None;
+        }
+        Some(known.publish(changes.kind, hash, late, epoch))
+    }
+
+    fn publish_held_back(
+        &self,
+        identities: &HashMap<Box<[u8]>, Published>,
+        kind: ChangeKind,
+        out: &mut Vec<RecordBatch>,
+    ) -> Result<()> {
+        let held = identities.values().filter_map(|p| p.held_back.as_ref().map(|(k, rows)| (*k, rows, p)));
+        let held: Vec<_> = held.filter(|(k, ..)| *k == kind).collect();
+        if held.is_empty() {
+            return Ok(());
+        }
+        let rows = concat_batches(&held[0].1.schema(), held.iter().map(|(_, rows, _)| *rows))
+            .map_err(|e| failure(e.into()))?;
+        let versions = held.iter().map(|(_, _, p)| p.version + 1).collect();
+        let nth = held.iter().map(|(_, _, p)| if p.epoch == self.epoch { p.in_epoch } else { 0 }).collect();
+        out.push(self.versions(&rows, (versions, nth), kind, Reason::LateData)?);
+        Ok(())
+    }
+
+    fn versions(
+        &self,
+        rows: &RecordBatch,
+        (versions, nth): (Vec<i64>, Vec<u8>),
+        kind: ChangeKind,
+        reason: Reason,
+    ) -> Result<RecordBatch> {
+        let n = rows.num_rows();
+        let mut columns = rows.columns().to_vec();
+        columns.push(Arc::new(Int64Array::from(versions)));
+        columns.push(Arc::new(BooleanArray::from(vec![kind == ChangeKind::Delete; n])));
+        columns.push(Arc::new(StringArray::from_iter_values(std::iter::repeat_n(reason.as_str(), n))));
+        columns.push(Arc::new(UInt8Array::from(nth)));
+        RecordBatch::try_new(Arc::clone(&self.output), columns).map_err(|e| failure(e.into()))
+    }
+
+    fn rows(
+        &self,
+        converter: &RowConverter,
+        indices: impl Iterator<Item = usize>,
+        rows: &RecordBatch,
+    ) -> Result<Option<Rows>> {
+        let columns: Vec<ArrayRef> = indices.map(|i| Arc::clone(rows.column(i))).collect();
+        if columns.is_empty() {
+            return Ok(None);
+        }
+        converter.convert_columns(&columns).map(Some).map_err(|e| failure(e.into()))
+    }
+
+    fn window_of(&self, rows: &RecordBatch, row: usize) -> Window {
+        let us = |column: usize| rows.column(column).as_primitive::<TimestampMicrosecondType>().value(row);
+        Window { start: us(self.columns.window_start), end: us(self.columns.window_end) }
+    }
+}
+
+impl Published {
+    fn publish(&mut self, kind: ChangeKind, hash: blake3::Hash, late: bool, epoch: u64) -> (i64, u8) {
+        let nth = if self.epoch == epoch { self.in_epoch } else { 0 };
+        self.version += 1;
+        self.hash = hash;
+        self.deleted = kind == ChangeKind::Delete;
+        self.late_updates += u32::from(late);
+        self.epoch = epoch;
+        self.in_epoch = nth + 1;
+        self.held_back = None;
+        (self.version, nth)
+    }
+}
+
+/// Whether any identity of `graph`'s results may get a second version while its window lives.
+fn may_publish_again(graph: &OperatorGraph) -> bool {
+    let corrects = graph.policy.allowed_lateness_us > 0 && matches!(graph.policy.on_late, OnLate::Update { .. });
+    match graph.policy.emit {
+        Emit::OnExpiry => false,
+        Emit::Changes { .. } => true,
+        Emit::OnWindowClose => corrects,
+    }
+}
