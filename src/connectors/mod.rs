@@ -87,6 +87,8 @@ pub enum RejectReason {
     Future,
     /// A sum left its type's range.
     Overflow,
+    /// An expression of the source or the view failed on the row.
+    Computation,
 }
 
 impl RejectReason {
@@ -99,6 +101,7 @@ impl RejectReason {
             Self::NullTime => "null_time",
             Self::Future => "future",
             Self::Overflow => "overflow",
+            Self::Computation => "computation",
         }
     }
 }

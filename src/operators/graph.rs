@@ -12,7 +12,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, Field, FieldRef, SchemaRef};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_plan::ExecutionPlan;
@@ -30,10 +30,12 @@ pub type NodeId = usize;
 pub struct OperatorGraph {
     /// Nodes in topological order; the last one is the result.
     pub nodes: Vec<Node>,
-    /// The SELECT columns, in order, as readers see them. A subset (by name) of the last node's output, or all of it.
+    /// The SELECT columns, in order, as readers see them: the first columns of the last node's output.
+    ///
+    /// Where there is a window, the last node's output goes on with one `_key_<name>` for each key SELECT leaves out,
+    /// then `_window_start`, `_window_end` (timestamp µs UTC), `_event_count` (Int64), and for sessions `_supersedes`.
     pub select: SchemaRef,
-    /// Identity columns of a result row besides `window_start` and `window_end`: name in the last node's output, and
-    /// whether SELECT leaves it out (then it is kept as `_key_<name>`).
+    /// Identity columns of a result row besides its window. Empty without a window.
     pub keys: Vec<KeyColumn>,
     /// Policies of the view, all defaults filled in.
     pub policy: Policy,
@@ -106,6 +108,9 @@ pub struct SourceSpec {
     pub projection: Vec<usize>,
     /// Output columns: physical or computed, evaluated over the projected physical columns.
     pub columns: Vec<Arc<dyn PhysicalExpr>>,
+    /// Whether two more columns follow the others: `_split` (the split's ordinal in name order) and `_offset`; see
+    /// [`SourceSpec::position_fields`]. Asked for by aggregates that depend on the order of rows.
+    pub with_position: bool,
     /// Index of the event-time column in the node's output (a timestamp µs UTC), if the source declares a watermark.
     pub event_time: Option<usize>,
     /// How rows move the watermark; expressions are over the node's output.
@@ -118,6 +123,16 @@ pub struct SourceSpec {
     pub max_ahead_us: i64,
     /// Stop the job when more than this many rows were rejected. `None`: never.
     pub rejects_max: Option<u64>,
+}
+
+impl SourceSpec {
+    /// The two columns of [`SourceSpec::with_position`]: `_split` Int32 and `_offset` Int64, not null.
+    pub fn position_fields() -> [FieldRef; 2] {
+        [
+            Arc::new(Field::new("_split", DataType::Int32, false)),
+            Arc::new(Field::new("_offset", DataType::Int64, false)),
+        ]
+    }
 }
 
 /// A watermark strategy with its expressions compiled.

@@ -93,12 +93,12 @@ impl Judge {
         let Some(last) = times.len().checked_sub(1) else { return };
         let w_max = judged.get(last);
         self.note_lateness(times, judged, w_max);
-        for (slice, rows) in self.by_slice(times) {
+        for (slice, rows) in self.by_slice(times, origin) {
             let windows = self.windows_of(slice);
             let Some(first) = windows.first() else { continue };
             if fate(first.end, w_max, self.policy.allowed_lateness_us) == Fate::OnTime {
                 let pairs = windows.len() as u64;
-                self.count_on_time(slice, rows.len() as u64, pairs);
+                self.count_on_time(slice, source_rows(&rows, origin), pairs);
                 out.piles.push(Pile { slice, class: Class::ON_TIME, rows });
             } else {
                 self.judge_each(slice, &rows, times, judged, origin, out);
@@ -136,7 +136,7 @@ impl Judge {
     }
 
     /// Row indices by slice, in order of first appearance.
-    fn by_slice(&mut self, times: &[i64]) -> Vec<(Slice, Vec<u32>)> {
+    fn by_slice(&mut self, times: &[i64], origin: Option<&[u32]>) -> Vec<(Slice, Vec<u32>)> {
         let (min, max) = times.iter().fold((i64::MAX, i64::MIN), |(lo, hi), t| (lo.min(*t), hi.max(*t)));
         if let Some(slice) = self.window.slice_of(min)
             && max < slice.end
@@ -156,7 +156,7 @@ impl Judge {
                             found.push((slice, Vec::new()));
                         }
                         None => {
-                            self.counts.no_window += 1;
+                            self.count_no_window(row, origin);
                             continue;
                         }
                     },
@@ -165,6 +165,11 @@ impl Judge {
             found[at].1.push(row);
         }
         found
+    }
+
+    fn count_no_window(&mut self, row: u32, origin: Option<&[u32]>) {
+        let again = origin.is_some_and(|o| row > 0 && o[row as usize] == o[row as usize - 1]);
+        self.counts.no_window += u64::from(!again);
     }
 
     /// The slow path: some window of the slice has closed before some row.
@@ -179,17 +184,20 @@ impl Judge {
     ) {
         let windows = self.windows_of(slice);
         let mut piles: BTreeMap<Class, Vec<u32>> = BTreeMap::new();
+        let mut last = None;
         for row in rows {
             let w = judged.get(*row as usize);
             let class = self.class_of(&windows, w);
-            *self.by_class.entry((slice, class)).or_default() += 1;
             let origin = origin.map_or(*row, |origin| origin[*row as usize]);
-            let late_by_us = w.saturating_sub(times[*row as usize]);
-            if self.count_pairs(&windows, class, origin, late_by_us, out) {
-                self.counts.accepted += 1;
+            // Rows that a join made of one source row share its fate, and count once.
+            if last.replace(origin) != Some(origin) {
+                *self.by_class.entry((slice, class)).or_default() += 1;
+                let late_by_us = w.saturating_sub(times[*row as usize]);
+                let taken = self.count_pairs(&windows, class, origin, late_by_us, out);
+                *if taken { &mut self.counts.accepted } else { &mut self.counts.refused } += 1;
+            }
+            if windows.iter().any(|window| accepts(&self.policy, class.fate(window.end))) {
                 piles.entry(class).or_default().push(*row);
-            } else {
-                self.counts.refused += 1;
             }
         }
         out.piles.extend(piles.into_iter().map(|(class, rows)| Pile { slice, class, rows }));
@@ -257,6 +265,12 @@ impl Judge {
             }
         }
     }
+}
+
+/// How many source rows `rows` come from. Rows that a join made of one source row stand side by side.
+fn source_rows(rows: &[u32], origin: Option<&[u32]>) -> u64 {
+    let Some(origin) = origin else { return rows.len() as u64 };
+    rows.chunk_by(|a, b| origin[*a as usize] == origin[*b as usize]).count() as u64
 }
 
 /// Where a refused pair goes.

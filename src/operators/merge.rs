@@ -244,4 +244,3 @@ fn compact_class(layout: &Layout, chunks: &mut Vec<(Class, Chunk)>, class: Class
     chunks.push((class, chunk::compact(layout, same.iter().map(|(_, chunk)| chunk))?));
     Ok(())
 }
-

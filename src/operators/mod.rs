@@ -7,6 +7,7 @@ pub mod graph;
 pub mod judge;
 pub mod lifecycle;
 pub mod merge;
+pub mod prepare;
 pub mod publish;
 pub mod rows;
 pub mod static_join;

@@ -14,9 +14,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use arrow::array::{
-    ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch, StringArray, UInt8Array, UInt32Array,
-};
+use arrow::array::{ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch, StringArray, UInt8Array, UInt32Array};
 use arrow::compute::{concat_batches, take_record_batch};
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, TimestampMicrosecondType};
 use arrow::row::{RowConverter, Rows, SortField};
@@ -176,8 +174,8 @@ impl Publisher {
             }
         }
         if !numbered.rows.is_empty() {
-            let rows = take_record_batch(&changes.rows, &UInt32Array::from(numbered.rows))
-                .map_err(|e| failure(e.into()))?;
+            let rows =
+                take_record_batch(&changes.rows, &UInt32Array::from(numbered.rows)).map_err(|e| failure(e.into()))?;
             out.push(self.versions(&rows, (numbered.versions, numbered.nth), changes.kind, changes.reason)?);
         }
         Ok(())
@@ -231,15 +229,8 @@ impl Publisher {
                 return None;
             }
             let late_updates = u32::from(late);
-            let first = Published {
-                version: 1,
-                hash,
-                deleted: false,
-                late_updates,
-                epoch,
-                in_epoch: 1,
-                held_back: None,
-            };
+            let first =
+                Published { version: 1, hash, deleted: false, late_updates, epoch, in_epoch: 1, held_back: None };
             identities.insert(key.into(), first);
             return Some((1, 0));
         };

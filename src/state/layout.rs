@@ -70,9 +70,8 @@ impl Layout {
         let count = Arc::new(Field::new(EVENT_COUNT, DataType::Int64, false));
         fields.push(Arc::clone(&count));
         result_fields.push(count);
-        let input_fields = inputs.iter().enumerate().map(|(i, expr)| {
-            Ok(Field::new(format!("i{i}"), expr.data_type(input)?, true))
-        });
+        let input_fields =
+            inputs.iter().enumerate().map(|(i, expr)| Ok(Field::new(format!("i{i}"), expr.data_type(input)?, true)));
         let input_schema = Arc::new(Schema::new(input_fields.collect::<Result<Vec<_>>>()?));
         Ok(Self {
             keys_len: spec.keys.len(),

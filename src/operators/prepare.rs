@@ -1,0 +1,365 @@
+//! What happens to a batch of one split before anybody asks about order: computed columns, bad rows, watermark inputs,
+//! WHERE, static joins, keys and arguments.
+//!
+//! All of it is row by row and has no state, so any number of batches may be prepared at once. Order matters only from
+//! `operators::sequence` on.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int32Array, Int64Array, RecordBatch};
+use arrow::compute::filter_record_batch;
+use arrow::datatypes::{SchemaRef, TimestampMicrosecondType};
+use datafusion::common::hash_utils::{RandomState, create_hashes};
+
+use super::eval::{FailedRow, batch_of, evaluate, evaluate_all, evaluate_condition, failure, set_failures_aside};
+use super::graph::{SourceSpec, WatermarkPlan};
+use super::rows::RowsOperator;
+use super::static_join::StaticJoin;
+use crate::connectors::{Offsets, Position, Reject, RejectReason, SourceBatch};
+use crate::error::{Error, Result};
+use crate::state::Layout;
+use crate::watermark::{self, Strategy};
+
+/// One row-by-row step between a source and its window.
+#[derive(Debug, Clone)]
+pub enum RowStep {
+    /// Filter and project.
+    Rows(RowsOperator),
+    /// Join with a static table.
+    Join(Arc<StaticJoin>),
+}
+
+/// Prepares the batches of one source as one view reads it.
+#[derive(Debug)]
+pub struct Prepare {
+    spec: SourceSpec,
+    schema: SchemaRef,
+    steps: Vec<RowStep>,
+    target: Target,
+}
+
+/// What rows are prepared for.
+#[derive(Debug, Clone)]
+pub enum Target {
+    /// A window whose event time is column `event_time` after the steps, evaluated down to keys and arguments.
+    Slices {
+        /// Column of the event time.
+        event_time: usize,
+        /// What to evaluate.
+        layout: Arc<Layout>,
+    },
+    /// A session window, which evaluates rows itself.
+    Sessions {
+        /// Column of the event time.
+        event_time: usize,
+    },
+    /// No window: rows pass through.
+    Rows,
+}
+
+/// A batch of one split, ready to be put in order.
+#[derive(Debug, Clone)]
+pub struct Prepared {
+    /// The rows that were good, as the source node gives them. Refused rows are kept whole from here.
+    pub raw: RecordBatch,
+    /// Offsets of `raw`.
+    pub offsets: Offsets,
+    /// What each row of `raw` says about the watermark.
+    pub marks: Marks,
+    /// Rows after all steps: what [`Target`] asks for.
+    pub rows: RecordBatch,
+    /// Event times of `rows`; empty for [`Target::Rows`].
+    pub times: Vec<i64>,
+    /// For each of `rows` its index in `raw`, never descending. `None`: row `i` is row `i`.
+    pub origin: Option<Vec<u32>>,
+    /// Rows of `raw` that no step let through.
+    pub filtered: u64,
+    /// Rows that could not be read or computed, ascending by offset.
+    pub rejects: Vec<Reject>,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Where reading goes on after the batch.
+    pub next: Position,
+}
+
+/// Watermark inputs, one per row of [`Prepared::raw`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// The watermark expression's value, or [`watermark::NONE`] where the row says nothing. Empty: no row says anything.
+    pub values: Vec<i64>,
+    /// Event times, for strategies that look at them. Empty otherwise.
+    pub times: Vec<i64>,
+    /// Hash of the `PER KEY` columns. Empty without.
+    pub keys: Vec<u64>,
+}
+
+impl Prepare {
+    /// A preparation of batches of `spec`, whose node's output is `schema`, through `steps` for `target`.
+    pub fn new(spec: SourceSpec, schema: SchemaRef, steps: Vec<RowStep>, target: Target) -> Self {
+        Self { spec, schema, steps, target }
+    }
+
+    /// The source.
+    pub fn spec(&self) -> &SourceSpec {
+        &self.spec
+    }
+
+    /// Columns of [`Prepared::raw`].
+    pub fn raw_schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Prepares `batch` of the split with ordinal `split`. `now_us` is the clock's value when it was read.
+    ///
+    /// # Errors
+    /// Only what is no single row's fault. Bad rows become rejects.
+    pub fn prepare(&self, split: i32, now_us: i64, batch: SourceBatch) -> Result<Prepared> {
+        let SourceBatch { rows, offsets, mut rejects, bytes, next, .. } = batch;
+        let (raw, offsets) = self.computed(split, rows, offsets, &mut rejects)?;
+        let (raw, offsets) = self.timely(now_us, raw, offsets, &mut rejects)?;
+        let marks = self.marks(now_us, &raw)?;
+        let mut flow = Flow { rows: raw.clone(), origin: None, failed: Vec::new() };
+        for step in &self.steps {
+            flow = flow.through(step)?;
+        }
+        let (rows, times) = self.finish(&mut flow)?;
+        let let_through = flow.source_rows(raw.num_rows());
+        let filtered = raw.num_rows() as u64 - let_through - flow.failed.len() as u64;
+        for row in &flow.failed {
+            rejects.push(self.reject_row(&raw, row.row, offsets.get(row.row as usize), computation(&row.error)));
+        }
+        rejects.sort_by_key(|reject| reject.offset);
+        Ok(Prepared { raw, offsets, marks, rows, times, origin: flow.origin, filtered, rejects, bytes, next })
+    }
+
+    /// Physical columns to the node's columns.
+    fn computed(
+        &self,
+        split: i32,
+        rows: RecordBatch,
+        offsets: Offsets,
+        rejects: &mut Vec<Reject>,
+    ) -> Result<(RecordBatch, Offsets)> {
+        let compute = |rows: &RecordBatch| evaluate_all(&self.spec.columns, rows);
+        let (columns, rows, offsets) = match compute(&rows) {
+            Ok(columns) => (columns, rows, offsets),
+            Err(error) if error.kind() == crate::ErrorKind::Data => {
+                let sorted = set_failures_aside(&rows, |part| compute(part).map(|_| ()))?;
+                for row in &sorted.failed {
+                    let why = computation(&row.error);
+                    rejects.push(self.reject_row(&rows, row.row, offsets.get(row.row as usize), why));
+                }
+                let kept = Offsets::Each(sorted.good.values().iter().map(|i| offsets.get(*i as usize)).collect());
+                let rows = arrow::compute::take_record_batch(&rows, &sorted.good).map_err(|e| failure(e.into()))?;
+                (compute(&rows)?, rows, kept)
+            }
+            Err(error) => return Err(error),
+        };
+        let n = rows.num_rows();
+        let mut columns = columns;
+        if self.spec.with_position {
+            columns.push(Arc::new(Int32Array::from(vec![split; n])) as ArrayRef);
+            columns.push(Arc::new(Int64Array::from_iter_values((0..n).map(|row| offsets.get(row)))));
+        }
+        Ok((batch_of(&self.schema, columns, n)?, offsets))
+    }
+
+    /// Sets rows aside whose event time is NULL or too far in the future (T8).
+    fn timely(
+        &self,
+        now_us: i64,
+        raw: RecordBatch,
+        offsets: Offsets,
+        rejects: &mut Vec<Reject>,
+    ) -> Result<(RecordBatch, Offsets)> {
+        let Some(column) = self.spec.event_time else { return Ok((raw, offsets)) };
+        let times = raw.column(column).as_primitive::<TimestampMicrosecondType>();
+        let latest = self.spec.max_future_us.map_or(i64::MAX, |ahead| now_us.saturating_add(ahead));
+        let max = times.values().iter().copied().max().unwrap_or(i64::MIN);
+        if times.null_count() == 0 && max <= latest {
+            return Ok((raw, offsets));
+        }
+        let good: BooleanArray = times.iter().map(|ts| Some(ts.is_some_and(|ts| ts <= latest))).collect();
+        for row in (0..raw.num_rows()).filter(|row| !good.value(*row)) {
+            let why = match times.is_null(row) {
+                true => (RejectReason::NullTime, "the event time is NULL".to_owned()),
+                false => (RejectReason::Future, self.future_text(times.value(row), now_us)),
+            };
+            rejects.push(self.reject_row(&raw, row as u32, offsets.get(row), why));
+        }
+        let kept = (0..raw.num_rows()).filter(|row| good.value(*row)).map(|row| offsets.get(row)).collect();
+        let raw = filter_record_batch(&raw, &good).map_err(|e| failure(e.into()))?;
+        Ok((raw, Offsets::Each(kept)))
+    }
+
+    fn future_text(&self, ts: i64, now_us: i64) -> String {
+        let (ts, now) = (crate::time::format_us(ts), crate::time::format_us(now_us));
+        format!("the event time is further ahead of the clock than max_future allows: time=`{ts}` clock=`{now}`")
+    }
+
+    fn marks(&self, now_us: i64, raw: &RecordBatch) -> Result<Marks> {
+        let Some(WatermarkPlan { spec, expr, when, keys }) = &self.spec.watermark else { return Ok(Marks::default()) };
+        let n = raw.num_rows();
+        let mut marks = Marks::default();
+        if let Strategy::ProcessingTime { delay_us } = spec.strategy {
+            marks.values = vec![now_us.saturating_sub(delay_us); n];
+            return Ok(marks);
+        }
+        let Some(expr) = expr else { return Ok(marks) };
+        let values = evaluate(expr, raw)?;
+        let values = values
+            .as_primitive_opt::<TimestampMicrosecondType>()
+            .ok_or_else(|| Error::internal(format!("a watermark expression has type=`{}`", values.data_type())))?;
+        marks.values = match values.null_count() {
+            0 => values.values().to_vec(),
+            _ => values.iter().map(|value| value.unwrap_or(watermark::NONE)).collect(),
+        };
+        if let Some(when) = when {
+            let marked = evaluate_condition(when, raw)?;
+            for (row, value) in marks.values.iter_mut().enumerate() {
+                if !marked.value(row) {
+                    *value = watermark::NONE;
+                }
+            }
+        }
+        if let Strategy::PerKey { .. } = spec.strategy {
+            let column = self.spec.event_time.ok_or_else(|| Error::internal("a watermark without an event time"))?;
+            marks.times = raw.column(column).as_primitive::<TimestampMicrosecondType>().values().to_vec();
+            let columns: Vec<ArrayRef> = keys.iter().map(|i| Arc::clone(raw.column(*i))).collect();
+            marks.keys = vec![0; n];
+            create_hashes(&columns, &RandomState::with_seed(0x5065_724b), &mut marks.keys).map_err(failure)?;
+        }
+        Ok(marks)
+    }
+
+    /// Event times of the rows that are left, and what the target wants of them.
+    fn finish(&self, flow: &mut Flow) -> Result<(RecordBatch, Vec<i64>)> {
+        let event_times = |rows: &RecordBatch, column: usize| -> Result<Vec<i64>> {
+            let column = rows.column(column);
+            let times = column.as_primitive_opt::<TimestampMicrosecondType>();
+            let times = times.filter(|times| times.null_count() == 0);
+            let times = times.ok_or_else(|| {
+                Error::internal(format!("a window's event time is no timestamp: type=`{}`", column.data_type()))
+            })?;
+            Ok(times.values().to_vec())
+        };
+        match &self.target {
+            Target::Rows => Ok((flow.rows.clone(), Vec::new())),
+            Target::Sessions { event_time } => Ok((flow.rows.clone(), event_times(&flow.rows, *event_time)?)),
+            Target::Slices { event_time, layout } => {
+                let inputs = match layout.inputs(&flow.rows).map_err(failure) {
+                    Err(error) if error.kind() == crate::ErrorKind::Data => {
+                        let check = |part: &RecordBatch| layout.inputs(part).map(|_| ()).map_err(failure);
+                        flow.set_aside(check)?;
+                        layout.inputs(&flow.rows).map_err(failure)?
+                    }
+                    done => done?,
+                };
+                Ok((inputs, event_times(&flow.rows, *event_time)?))
+            }
+        }
+    }
+
+    fn reject_row(
+        &self,
+        rows: &RecordBatch,
+        row: u32,
+        offset: i64,
+        (reason, message): (RejectReason, String),
+    ) -> Reject {
+        let place = format!("{} row {offset}", self.spec.name);
+        Reject { offset, reason, message, place, raw: as_json(&rows.slice(row as usize, 1)) }
+    }
+}
+
+/// Rows on their way through the steps.
+struct Flow {
+    rows: RecordBatch,
+    origin: Option<Vec<u32>>,
+    /// Rows of the source batch that failed.
+    failed: Vec<FailedRow>,
+}
+
+impl Flow {
+    fn through(mut self, step: &RowStep) -> Result<Self> {
+        let (rows, kept, failed) = match step {
+            RowStep::Rows(operator) => {
+                let kept = operator.on_rows(&self.rows)?;
+                (kept.rows, kept.kept, kept.failed)
+            }
+            RowStep::Join(join) => {
+                let joined = join.on_rows(&self.rows)?;
+                (joined.rows, joined.origin, joined.failed)
+            }
+        };
+        self.note_failed(failed);
+        self.keep(rows, kept);
+        Ok(self)
+    }
+
+    fn set_aside(&mut self, work: impl Fn(&RecordBatch) -> Result<()>) -> Result<()> {
+        let sorted = set_failures_aside(&self.rows, work)?;
+        self.note_failed(sorted.failed);
+        let rows = arrow::compute::take_record_batch(&self.rows, &sorted.good).map_err(|e| failure(e.into()))?;
+        self.keep(rows, Some(sorted.good.values().to_vec()));
+        Ok(())
+    }
+
+    /// A source row is rejected whole: if one of the rows a join made of it fails, the others go too.
+    fn note_failed(&mut self, failed: Vec<FailedRow>) {
+        for row in failed {
+            let source = self.origin.as_ref().map_or(row.row, |origin| origin[row.row as usize]);
+            if self.failed.iter().all(|known| known.row != source) {
+                self.failed.push(FailedRow { row: source, error: row.error });
+            }
+        }
+    }
+
+    fn keep(&mut self, rows: RecordBatch, kept: Option<Vec<u32>>) {
+        self.rows = rows;
+        if let Some(kept) = kept {
+            self.origin = Some(match &self.origin {
+                None => kept,
+                Some(origin) => kept.iter().map(|row| origin[*row as usize]).collect(),
+            });
+        }
+        self.drop_failed();
+    }
+
+    fn drop_failed(&mut self) {
+        let Some(origin) = &self.origin else { return };
+        if self.failed.is_empty() || !origin.iter().any(|row| self.failed.iter().any(|failed| failed.row == *row)) {
+            return;
+        }
+        let good: BooleanArray =
+            origin.iter().map(|row| Some(self.failed.iter().all(|failed| failed.row != *row))).collect();
+        self.origin = Some(origin.iter().zip(good.iter()).filter(|(_, g)| *g == Some(true)).map(|(r, _)| *r).collect());
+        self.rows = filter_record_batch(&self.rows, &good).expect("the mask has a value per row");
+    }
+
+    /// How many source rows are left.
+    fn source_rows(&self, all: usize) -> u64 {
+        self.origin.as_ref().map_or(all as u64, |origin| origin.chunk_by(|a, b| a == b).count() as u64)
+    }
+}
+
+fn computation(error: &Error) -> (RejectReason, String) {
+    (RejectReason::Computation, error.message().to_owned())
+}
+
+/// One row as JSON, or as close to it as its types allow.
+fn as_json(row: &RecordBatch) -> String {
+    let mut writer = arrow::json::LineDelimitedWriter::new(Vec::new());
+    let written = writer.write(row).and_then(|()| writer.finish());
+    match written {
+        Ok(()) => String::from_utf8_lossy(&writer.into_inner()).trim_end().to_owned(),
+        Err(_) => {
+            let fields = row.schema();
+            let cells = fields.fields().iter().zip(row.columns()).map(|(field, column)| {
+                let value = arrow::util::display::array_value_to_string(column, 0).unwrap_or_default();
+                format!("{}: {value}", field.name())
+            });
+            cells.collect::<Vec<_>>().join(", ")
+        }
+    }
+}
