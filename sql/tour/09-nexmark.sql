@@ -14,18 +14,21 @@ CREATE SOURCE auctions (
 ) WITH (connector = 'nexmark', 'table' = 'auction', rows = '13000', seed = '1');
 
 CREATE MATERIALIZED VIEW prices AS
-SELECT window_start, channel, count(*) AS bids, max(price) AS top
+SELECT window_start, channel, count(*) AS bids, max(price) AS highest
 FROM TUMBLE(TABLE bids, DESCRIPTOR(date_time), INTERVAL '10 seconds')
 GROUP BY window_start, window_end, channel
 ALLOWED LATENESS INTERVAL '10 seconds';
 
-SELECT window_start, channel, bids, top FROM prices ORDER BY bids DESC, channel LIMIT 5;
+SELECT window_start, channel, bids, highest FROM prices ORDER BY bids DESC, channel LIMIT 5;
+
+CREATE VIEW events AS
+SELECT 'bid' AS kind, date_time FROM bids
+UNION ALL
+SELECT 'auction' AS kind, date_time FROM auctions;
 
 CREATE MATERIALIZED VIEW activity AS
 SELECT window_start, kind, count(*) AS events
-FROM TUMBLE(
-  (SELECT 'bid' AS kind, date_time FROM bids UNION ALL SELECT 'auction', date_time FROM auctions),
-  date_time, INTERVAL '10 seconds')
+FROM TUMBLE(TABLE events, DESCRIPTOR(date_time), INTERVAL '10 seconds')
 GROUP BY window_start, window_end, kind;
 
 SELECT * FROM activity ORDER BY window_start, kind LIMIT 6;
