@@ -2,12 +2,15 @@
 #![warn(missing_docs)]
 
 pub mod change;
+pub mod checkpoint;
 pub mod clock;
 pub mod connectors;
 pub mod error;
 pub mod operators;
+pub mod results;
 pub mod sql;
 pub mod state;
+pub mod storage;
 #[cfg(any(test, feature = "test-util"))]
 pub mod testing;
 pub mod time;

@@ -1,0 +1,165 @@
+//! Reading a view: which rows each kind of read gives, as DataFusion tables.
+
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use datafusion::catalog::TableProvider;
+
+use super::history::HistoryTable;
+use super::schema::{ViewTable, rejects_schema, window_status_schema, with_epoch};
+use super::state::{Shared, ViewState, load};
+use super::subscribe::{Since, Subscription};
+use super::table::{Resolve, StoredTable, Table};
+use super::writer::check_columns;
+use crate::checkpoint::TableId;
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::operators::fate::FateCounts;
+use crate::storage::Storage;
+
+/// Which of a view's rows to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Read {
+    /// `v`: the latest version of each identity, deleted ones hidden.
+    Latest,
+    /// `v$final`: the highest final version; where there is none the latest, with `_is_final = false`. Deleted ones
+    /// are hidden.
+    Final,
+    /// `v FOR SYSTEM_TIME AS OF t`, µs UTC: what was current at `t`, inclusive.
+    AsOf(i64),
+    /// `v$history`: every version, with the change from the one before it in `<column>_change`.
+    History,
+    /// Every version, as stored.
+    All,
+    /// `v$windows`: the status of each window.
+    Windows,
+    /// `v$late`: refused rows.
+    Late,
+}
+
+/// Reads one view. Cheap to clone.
+///
+/// Readers that come from a [`ViewWriter`](super::ViewWriter) see an epoch when it is decided. Readers opened on their
+/// own see what is there when they open or [`refresh`](ViewReader::refresh).
+#[derive(Debug, Clone)]
+pub struct ViewReader {
+    shared: Arc<Shared>,
+}
+
+impl ViewReader {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    /// Opens a stored view for reading only; nothing is written and no writer is disturbed.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if there is no such view or it holds other columns, `Corrupt` for damaged files, `Unavailable` from
+    /// the store.
+    pub async fn open(storage: Storage, table: ViewTable, clock: Arc<dyn Clock>) -> Result<Self> {
+        let this = Self::new(Arc::new(Shared::try_new(storage, table, clock)?));
+        this.refresh().await?;
+        Ok(this)
+    }
+
+    /// Looks in storage for what another process has written since. Not for readers that come from a writer.
+    ///
+    /// # Errors
+    ///
+    /// As [`ViewReader::open`].
+    pub async fn refresh(&self) -> Result<()> {
+        let Some(loaded) = load(&self.shared.storage, &self.shared.paths).await? else {
+            return Err(Error::invalid(format!("no such view is stored: view=`{}`", self.shared.table.name)));
+        };
+        if let Some(newest) = loaded.manifests.last() {
+            check_columns(&self.shared, newest)?;
+        }
+        if loaded.state.epoch >= self.shared.state().epoch {
+            self.shared.replace(loaded.state);
+        }
+        Ok(())
+    }
+
+    /// The view's definition as the store knows it.
+    pub fn table(&self) -> &ViewTable {
+        &self.shared.table
+    }
+
+    /// The last epoch seen.
+    pub fn epoch(&self) -> u64 {
+        self.shared.state().epoch
+    }
+
+    /// Totals of the job as of the last epoch seen.
+    pub fn counts(&self) -> FateCounts {
+        self.shared.state().counts.clone()
+    }
+
+    /// The columns of `read`. The SELECT columns come first; in history their changes follow them.
+    pub fn schema(&self, read: Read) -> SchemaRef {
+        match read {
+            Read::Latest | Read::Final | Read::AsOf(_) | Read::All => Arc::clone(&self.shared.stored.results),
+            Read::History => super::history::schema(&self.shared.stored),
+            Read::Windows => with_epoch(&window_status_schema()),
+            Read::Late => Arc::clone(&self.shared.stored.late),
+        }
+    }
+
+    /// A table of the rows of `read`, as of the last epoch decided now: however often it is scanned, it gives the same
+    /// rows. It works before the first epoch, and is empty then.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for an AS OF in the future or before the view's history begins.
+    pub fn provider(&self, read: Read) -> Result<Arc<dyn TableProvider>> {
+        let stored = &self.shared.stored;
+        let schema = self.schema(read);
+        let table = |id, resolve| Arc::new(StoredTable::new(&self.shared, id, Arc::clone(&schema), resolve));
+        Ok(match read {
+            Read::Latest => table(TableId::Results, Some(Resolve::latest(stored))),
+            Read::Final => table(TableId::Results, Some(Resolve::highest_final(stored))),
+            Read::AsOf(t_us) => {
+                self.check_instant(t_us)?;
+                table(TableId::Results, Some(Resolve::as_of(stored, t_us)))
+            }
+            Read::All => table(TableId::Results, None),
+            Read::Windows => table(TableId::Windows, Some(Resolve::windows(&schema))),
+            Read::Late => table(TableId::Late, None),
+            Read::History => return Ok(Arc::new(HistoryTable::new(Table::new(&self.shared, TableId::Results)))),
+        })
+    }
+
+    /// A table of the rows of `source` that this view's job rejected; see
+    /// [`rejects_schema`](super::schema::rejects_schema). Jobs of other views over the source keep their own.
+    pub fn rejects(&self, source: &str) -> Arc<dyn TableProvider> {
+        let id = TableId::Rejects(source.to_owned());
+        Arc::new(StoredTable::new(&self.shared, id, rejects_schema(), None))
+    }
+
+    /// Versions as they are committed, each with its epoch. See [`Subscription`].
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for an epoch not yet committed.
+    pub fn subscribe(&self, since: Since) -> Result<Subscription> {
+        Subscription::new(Arc::clone(&self.shared), since)
+    }
+
+    pub(super) fn check_instant(&self, t_us: i64) -> Result<()> {
+        let now_us = self.shared.clock.now_us();
+        let text = |us: i64| {
+            chrono::DateTime::from_timestamp_micros(us)
+                .map_or_else(|| us.to_string(), |t| t.to_rfc3339_opts(chrono::SecondsFormat::AutoSi, true))
+        };
+        let state: Arc<ViewState> = self.shared.state();
+        if t_us > now_us.max(state.stamp_us) {
+            return Err(Error::invalid(format!("AS OF is in the future: t=`{}` now=`{}`", text(t_us), text(now_us))));
+        }
+        if t_us < state.horizon_us {
+            let message = format!("AS OF is before the view's history begins: t=`{}`", text(t_us));
+            return Err(Error::invalid(message).with_hint(format!("history begins at {}", text(state.horizon_us))));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,463 @@
+//! The store as a whole: what is committed is what is read, under every kind of read, and whatever goes wrong between.
+//!
+//! What these tests catch: a version lost, doubled, hidden or shown wrongly; an epoch half seen; a second writer that
+//! gets through; a lost acknowledgement taken for a failure; an epoch in no Delta commit or in two. What they cannot:
+//! wrong numbers in the versions handed over, which are the publisher's.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::{
+    ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray, UInt8Array,
+};
+use arrow::datatypes::{DataType, Field, Schema};
+use arrow::util::pretty::pretty_format_batches;
+use datafusion::prelude::SessionContext;
+use object_store::path::Path;
+
+use super::schema::instant;
+use super::*;
+use crate::clock::ManualClock;
+use crate::error::ErrorKind;
+use crate::storage::Storage;
+
+const HOUR_US: i64 = 3_600_000_000;
+const NOON_US: i64 = 19_737 * 24 * HOUR_US + 12 * HOUR_US; // 2024-01-15T12:00:00Z
+
+/// A version: hour of the window, key, number, revenue, orders, reason.
+type Row = (i64, Option<&'static str>, i64, f64, i64, &'static str);
+
+fn view() -> ViewTable {
+    let key = Arc::new(Field::new("k", DataType::Utf8, true));
+    ViewTable {
+        name: "v".into(),
+        select: Arc::new(Schema::new(vec![
+            key.as_ref().clone(),
+            Field::new("revenue", DataType::Float64, true),
+            Field::new("orders", DataType::Int64, false),
+        ])),
+        keys: vec![IdentityColumn { field: key, selected: true }],
+        source: Arc::new(Schema::new(vec![Field::new("ts", instant(), true)])),
+    }
+}
+
+fn at(times: impl Iterator<Item = i64>) -> ArrayRef {
+    Arc::new(TimestampMicrosecondArray::from_iter_values(times).with_timezone("UTC"))
+}
+
+fn versions(rows: &[Row]) -> RecordBatch {
+    let nth = |row: &Row| rows.iter().filter(|r| (r.0, r.1) == (row.0, row.1) && r.2 < row.2).count() as u8;
+    RecordBatch::try_from_iter([
+        ("k", Arc::new(rows.iter().map(|r| r.1).collect::<StringArray>()) as ArrayRef),
+        ("revenue", Arc::new(rows.iter().map(|r| Some(r.3)).collect::<Float64Array>())),
+        ("orders", Arc::new(rows.iter().map(|r| Some(r.4)).collect::<Int64Array>())),
+        ("_window_start", at(rows.iter().map(|r| NOON_US + r.0 * HOUR_US))),
+        ("_window_end", at(rows.iter().map(|r| NOON_US + (r.0 + 1) * HOUR_US))),
+        ("_version", Arc::new(rows.iter().map(|r| Some(r.2)).collect::<Int64Array>())),
+        ("_event_count", Arc::new(rows.iter().map(|r| Some(r.4)).collect::<Int64Array>())),
+        ("_deleted", Arc::new(rows.iter().map(|r| Some(r.5 == "gone")).collect::<BooleanArray>())),
+        ("_is_final", Arc::new(rows.iter().map(|r| Some(r.5 == "finalization")).collect::<BooleanArray>())),
+        ("_reason", Arc::new(rows.iter().map(|r| Some(r.5)).collect::<StringArray>())),
+        ("_nth", Arc::new(rows.iter().map(|r| Some(nth(r))).collect::<UInt8Array>())),
+    ])
+    .unwrap()
+}
+
+fn epoch(number: u64, rows: &[Row]) -> Epoch {
+    Epoch { number, versions: vec![versions(rows)], ..Epoch::default() }
+}
+
+fn clock() -> Arc<ManualClock> {
+    Arc::new(ManualClock::new(NOON_US + 10 * HOUR_US))
+}
+
+async fn query(reader: &ViewReader, read: Read, sql: &str) -> String {
+    let context = SessionContext::new();
+    context.register_table("t", reader.provider(read).unwrap()).unwrap();
+    let batches = context.sql(sql).await.unwrap().collect().await.unwrap();
+    pretty_format_batches(&batches).unwrap().to_string()
+}
+
+/// Rows of a read as `hour/key/version/revenue`, sorted.
+async fn rows_of(reader: &ViewReader, read: Read) -> Vec<String> {
+    let context = SessionContext::new();
+    context.register_table("t", reader.provider(read).unwrap()).unwrap();
+    let sql = format!(
+        "SELECT cast((cast(_window_start AS bigint) - {NOON_US}) / {HOUR_US} AS varchar) || '/' || coalesce(k, '∅') || '/' \
+         || cast(_version AS varchar) || '/' || cast(cast(revenue AS bigint) AS varchar) AS r FROM t ORDER BY r"
+    );
+    let batches = context.sql(&sql).await.unwrap().collect().await.unwrap();
+    let text = |b: &RecordBatch| arrow::compute::cast(b.column(0), &DataType::Utf8).unwrap();
+    batches
+        .iter()
+        .map(text)
+        .flat_map(|a| {
+            a.as_any().downcast_ref::<StringArray>().unwrap().iter().map(|r| r.unwrap().to_owned()).collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+async fn committed(rows: &[&[Row]]) -> (ViewWriter, Arc<ManualClock>) {
+    let clock = clock();
+    let mut writer = ViewWriter::create(Storage::memory(), view(), clock.clone()).await.unwrap();
+    for rows in rows {
+        clock.advance_us(HOUR_US);
+        let number = writer.next_epoch();
+        writer.commit(epoch(number, rows)).await.unwrap();
+    }
+    (writer, clock)
+}
+
+#[tokio::test]
+async fn an_empty_view_reads_empty_in_every_way() {
+    let (writer, _) = committed(&[]).await;
+    let reader = writer.reader();
+    for read in [Read::Latest, Read::Final, Read::AsOf(NOON_US), Read::All] {
+        assert!(rows_of(&reader, read).await.is_empty());
+    }
+    for read in [Read::History, Read::Windows, Read::Late] {
+        assert!(query(&reader, read, "SELECT count(*) AS n FROM t").await.contains("| 0 |"));
+    }
+}
+
+#[tokio::test]
+async fn the_latest_version_of_each_identity_shows_and_deleted_ones_do_not() {
+    let (writer, _) = committed(&[
+        &[(0, Some("a"), 1, 10.0, 1, "initial"), (0, Some("b"), 1, 20.0, 2, "initial")],
+        &[(1, Some("a"), 1, 30.0, 3, "initial"), (0, Some("a"), 2, 11.0, 2, "late_data")],
+        &[(0, Some("b"), 2, 20.0, 2, "gone")],
+    ])
+    .await;
+    assert_eq!(rows_of(&writer.reader(), Read::Latest).await, ["0/a/2/11", "1/a/1/30"]);
+    assert_eq!(rows_of(&writer.reader(), Read::All).await.len(), 5);
+}
+
+#[tokio::test]
+async fn three_versions_of_one_epoch_take_stamps_in_order_and_the_last_shows() {
+    let rows = [
+        (0, Some("a"), 1, 1.0, 1, "early"),
+        (0, Some("a"), 2, 2.0, 2, "initial"),
+        (0, Some("a"), 3, 3.0, 3, "late_data"),
+    ];
+    let (writer, _) = committed(&[&rows]).await;
+    let reader = writer.reader();
+    assert_eq!(rows_of(&reader, Read::Latest).await, ["0/a/3/3"]);
+    let stamps = query(&reader, Read::All, "SELECT cast(_computed_at AS bigint) - (SELECT min(cast(_computed_at AS bigint)) FROM t) AS d FROM t ORDER BY _version").await;
+    assert_eq!(stamps, "+---+\n| d |\n+---+\n| 0 |\n| 1 |\n| 2 |\n+---+");
+}
+
+#[tokio::test]
+async fn c71_null_empty_and_the_word_null_are_three_keys() {
+    let keys = [None, Some(""), Some("NULL")];
+    let first: Vec<Row> = keys.iter().map(|k| (0, *k, 1, 1.0, 1, "initial")).collect();
+    let (writer, _) = committed(&[&first, &[(0, None, 2, 2.0, 2, "late_data")]]).await;
+    assert_eq!(rows_of(&writer.reader(), Read::Latest).await, ["0//1/1", "0/NULL/1/1", "0/∅/2/2"]);
+}
+
+#[tokio::test]
+async fn c79_keys_are_bytes_and_come_back_as_they_went() {
+    let first: Vec<Row> =
+        ["caf\u{e9}", "cafe\u{301}", "🙂", "a\nb"].iter().map(|k| (0, Some(*k), 1, 1.0, 1, "initial")).collect();
+    let (writer, _) = committed(&[&first, &[(0, Some("cafe\u{301}"), 2, 2.0, 2, "late_data")]]).await;
+    let rows = rows_of(&writer.reader(), Read::Latest).await;
+    assert_eq!(rows, ["0/a\nb/1/1", "0/cafe\u{301}/2/2", "0/caf\u{e9}/1/1", "0/🙂/1/1"]);
+}
+
+#[tokio::test]
+async fn final_wins_over_what_came_after_it_and_is_missing_where_there_is_none() {
+    let (writer, _) = committed(&[
+        &[(0, Some("a"), 1, 10.0, 1, "initial"), (0, Some("b"), 1, 20.0, 2, "initial")],
+        &[(0, Some("a"), 2, 12.0, 2, "finalization"), (3, Some("c"), 1, 7.0, 1, "finalization")],
+        &[(0, Some("a"), 3, 13.0, 3, "reprocessing"), (3, Some("c"), 2, 8.0, 1, "reprocessing")],
+    ])
+    .await;
+    assert_eq!(rows_of(&writer.reader(), Read::Final).await, ["0/a/2/12", "0/b/1/20", "3/c/1/7"]);
+    assert_eq!(rows_of(&writer.reader(), Read::Latest).await, ["0/a/3/13", "0/b/1/20", "3/c/2/8"]);
+}
+
+#[tokio::test]
+async fn the_history_example() {
+    let (writer, _) = committed(&[
+        &[(0, Some("a"), 1, 50_000.0, 500, "initial")],
+        &[(0, Some("a"), 2, 52_500.0, 525, "late_data"), (1, Some("a"), 1, 1.0, 1, "initial")],
+    ])
+    .await;
+    let table = query(
+        &writer.reader(),
+        Read::History,
+        "SELECT _version AS v, _reason, revenue_change, orders_change['diff'] AS d, orders_change['pct_change'] AS p FROM t",
+    )
+    .await;
+    let expected = "\
++---+-----------+----------------------------------------------------------------+----+-----+
+| v | _reason   | revenue_change                                                 | d  | p   |
++---+-----------+----------------------------------------------------------------+----+-----+
+| 1 | initial   | {old: , new: 50000.0, diff: , pct_change: }                    |    |     |
+| 2 | late_data | {old: 50000.0, new: 52500.0, diff: 2500.0, pct_change: 5.0} | 25 | 5.0 |
+| 1 | initial   | {old: , new: 1.0, diff: , pct_change: }                        |    |     |
++---+-----------+----------------------------------------------------------------+----+-----+";
+    let squeeze = |s: &str| s.split_whitespace().filter(|w| !w.starts_with('+')).collect::<Vec<_>>().join(" ");
+    assert_eq!(squeeze(&table), squeeze(expected));
+}
+
+#[tokio::test]
+async fn history_counts_a_deleted_version_as_having_no_values() {
+    let (writer, _) = committed(&[
+        &[(0, Some("a"), 1, 10.0, 1, "initial")],
+        &[(0, Some("a"), 2, 10.0, 1, "gone")],
+        &[(0, Some("a"), 3, 12.0, 2, "late_data")],
+    ])
+    .await;
+    let table = query(
+        &writer.reader(),
+        Read::History,
+        "SELECT revenue_change['old'] AS o, revenue_change['new'] AS n FROM t WHERE _window_start IS NOT NULL",
+    )
+    .await;
+    let cells: Vec<_> = table.lines().skip(3).map(|l| l.replace(' ', "")).collect();
+    assert_eq!(cells[..3], ["||10.0|", "|10.0||", "||12.0|"]);
+}
+
+#[tokio::test]
+async fn c113_as_of_is_inclusive_refuses_the_future_and_is_empty_before_the_first() {
+    let clock = clock();
+    let mut writer = ViewWriter::create(Storage::memory(), view(), clock.clone()).await.unwrap();
+    let (ten, eleven) = (NOON_US + 22 * HOUR_US, NOON_US + 23 * HOUR_US);
+    clock.set_us(ten);
+    assert_eq!(writer.commit(epoch(1, &[(0, Some("a"), 1, 1.0, 1, "initial")])).await.unwrap().stamp_us, ten);
+    clock.set_us(eleven);
+    writer.commit(epoch(2, &[(0, Some("a"), 2, 2.0, 2, "late_data")])).await.unwrap();
+    clock.set_us(eleven + 5 * HOUR_US);
+    let reader = writer.reader();
+    let none: [&str; 0] = [];
+    assert_eq!(rows_of(&reader, Read::AsOf(ten - 1)).await, none);
+    assert_eq!(rows_of(&reader, Read::AsOf(ten)).await, ["0/a/1/1"]);
+    assert_eq!(rows_of(&reader, Read::AsOf(eleven - 1)).await, ["0/a/1/1"]);
+    assert_eq!(rows_of(&reader, Read::AsOf(eleven)).await, ["0/a/2/2"]);
+    assert_eq!(rows_of(&reader, Read::AsOf(eleven + 4 * HOUR_US)).await, ["0/a/2/2"]);
+    let e = reader.provider(Read::AsOf(eleven + 6 * HOUR_US)).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Invalid);
+    assert!(e.message().contains("now=`2024-01-16T16:00:00Z`"), "{e}");
+}
+
+#[tokio::test]
+async fn c115_a_clock_set_back_changes_no_order_even_after_a_restart() {
+    let storage = Storage::memory();
+    let clock = clock();
+    let noon = clock.as_ref().to_owned_now();
+    let mut writer = ViewWriter::create(storage.clone(), view(), clock.clone()).await.unwrap();
+    let first = writer.commit(epoch(1, &[(0, Some("a"), 1, 1.0, 1, "initial")])).await.unwrap();
+    clock.set_us(noon - HOUR_US);
+    let second = writer.commit(epoch(2, &[(0, Some("a"), 2, 2.0, 2, "late_data")])).await.unwrap();
+    assert_eq!(second.stamp_us, first.stamp_us + 3);
+    drop(writer);
+    let mut writer = ViewWriter::open(storage, view(), clock.clone()).await.unwrap();
+    let third = writer.commit(epoch(writer.next_epoch(), &[(0, Some("a"), 3, 3.0, 3, "late_data")])).await.unwrap();
+    assert!(third.stamp_us > second.stamp_us);
+    assert_eq!(rows_of(&writer.reader(), Read::Latest).await, ["0/a/3/3"]);
+    assert_eq!(rows_of(&writer.reader(), Read::AsOf(second.stamp_us)).await, ["0/a/2/2"]);
+}
+
+impl ManualClock {
+    fn to_owned_now(&self) -> i64 {
+        crate::clock::Clock::now_us(self)
+    }
+}
+
+#[tokio::test]
+async fn an_instant_once_read_at_gets_no_later_version() {
+    let (mut writer, clock) = committed(&[&[(0, Some("a"), 1, 1.0, 1, "initial")]]).await;
+    let reader = writer.reader();
+    let t = clock.to_owned_now();
+    assert_eq!(rows_of(&reader, Read::AsOf(t)).await, ["0/a/1/1"]);
+    clock.set_us(t - HOUR_US);
+    let next = writer.commit(epoch(2, &[(0, Some("a"), 2, 2.0, 2, "late_data")])).await.unwrap();
+    assert!(next.stamp_us > t);
+    clock.set_us(t);
+    assert_eq!(rows_of(&reader, Read::AsOf(t)).await, ["0/a/1/1"]);
+}
+
+#[tokio::test]
+async fn c102_of_two_writers_one_is_fenced_and_its_rows_are_not_visible() {
+    let storage = Storage::memory();
+    let mut old = ViewWriter::create(storage.clone(), view(), clock()).await.unwrap();
+    old.commit(epoch(1, &[(0, Some("a"), 1, 1.0, 1, "initial")])).await.unwrap();
+    let mut new = ViewWriter::open(storage.clone(), view(), clock()).await.unwrap();
+    let e = old.commit(epoch(2, &[(0, Some("a"), 2, 2.0, 2, "late_data")])).await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Fenced);
+    assert_eq!(old.commit(epoch(2, &[])).await.unwrap_err().kind(), ErrorKind::Fenced);
+    new.commit(epoch(new.next_epoch(), &[(0, Some("a"), 2, 5.0, 2, "late_data")])).await.unwrap();
+    let reader = ViewReader::open(storage.clone(), view(), clock()).await.unwrap();
+    assert_eq!(rows_of(&reader, Read::Latest).await, ["0/a/2/5"]);
+    // What the old one had decided it may still bring into the log; nothing is in twice.
+    old.flush().await.unwrap();
+    new.flush().await.unwrap();
+    assert_eq!(logged_files(&storage, "results").await.len(), 2);
+}
+
+#[tokio::test]
+async fn two_creators_of_one_view_are_one_creator_and_one_conflict() {
+    let storage = Storage::memory();
+    ViewWriter::create(storage.clone(), view(), clock()).await.unwrap();
+    let e = ViewWriter::create(storage.clone(), view(), clock()).await.err().unwrap();
+    assert_eq!(e.kind(), ErrorKind::Conflict);
+    let e = ViewWriter::open(storage, ViewTable { name: "w".into(), ..view() }, clock()).await.err().unwrap();
+    assert_eq!(e.kind(), ErrorKind::Invalid);
+}
+
+#[tokio::test]
+async fn another_definition_is_refused_and_says_what_differs() {
+    let storage = Storage::memory();
+    ViewWriter::create(storage.clone(), view(), clock()).await.unwrap();
+    let mut other = view();
+    other.select = Arc::new(Schema::new(vec![
+        Field::new("k", DataType::Utf8, true),
+        Field::new("revenue", DataType::Decimal128(20, 2), true),
+        Field::new("orders", DataType::Int64, false),
+    ]));
+    let e = ViewWriter::open(storage, other, clock()).await.err().unwrap();
+    assert_eq!(e.kind(), ErrorKind::Invalid);
+    assert!(e.message().contains("stored=`revenue Float64` now=`revenue Decimal128(20, 2)`"), "{e}");
+}
+
+/// Paths added by the Delta log of a table, with repeats, in log order.
+async fn logged_files(storage: &Storage, table: &str) -> Vec<String> {
+    let mut paths = Vec::new();
+    for file in storage.list(&Path::from(format!("views/v/{table}/_delta_log")), None).await.unwrap() {
+        let bytes = storage.get(&file.location).await.unwrap().unwrap();
+        for line in bytes.split(|b| *b == b'\n') {
+            let action: serde_json::Value = serde_json::from_slice(line).unwrap();
+            paths.extend(action["add"]["path"].as_str().map(str::to_owned));
+        }
+    }
+    paths
+}
+
+#[tokio::test]
+async fn each_epoch_is_in_exactly_one_delta_commit_however_commits_are_batched() {
+    let storage = Storage::memory();
+    let clock = clock();
+    let mut writer = ViewWriter::create(storage.clone(), view(), clock.clone()).await.unwrap();
+    for n in 1..=150 {
+        clock.advance_us(300_000);
+        writer.commit(epoch(n, &[(n as i64, Some("a"), 1, 1.0, 1, "initial")])).await.unwrap();
+    }
+    writer.close().await.unwrap();
+    let files = logged_files(&storage, "results").await;
+    let epochs: std::collections::BTreeSet<_> =
+        files.iter().map(|f| f.rsplit('/').next().unwrap()[..20].to_owned()).collect();
+    assert_eq!((files.len(), epochs.len()), (150, 150));
+    let commits = storage.list(&Path::from("views/v/results/_delta_log"), None).await.unwrap().len();
+    assert!((38..=60).contains(&commits), "about one per 4 epochs: {commits}");
+    let reopened = ViewReader::open(storage, view(), clock).await.unwrap();
+    assert_eq!(rows_of(&reopened, Read::Latest).await.len(), 150);
+}
+
+#[tokio::test]
+async fn decided_epochs_are_completed_in_the_log_by_the_next_writer() {
+    let storage = Storage::memory();
+    let clock = clock();
+    let mut writer = ViewWriter::create(storage.clone(), view(), clock.clone()).await.unwrap();
+    for n in 1..=3 {
+        let job = serde_json::json!({"offset": n});
+        writer.commit(Epoch { job, ..epoch(n, &[(n as i64, Some("a"), 1, 1.0, 1, "initial")]) }).await.unwrap();
+    }
+    assert!(logged_files(&storage, "results").await.is_empty());
+    drop(writer);
+    let writer = ViewWriter::open(storage.clone(), view(), clock).await.unwrap();
+    assert_eq!(logged_files(&storage, "results").await.len(), 3);
+    assert_eq!(writer.recovered().1, &serde_json::json!({"offset": 3}));
+    assert_eq!(writer.next_epoch(), 5, "taking over was epoch 4");
+}
+
+#[tokio::test]
+async fn side_tables_are_read_and_logged() {
+    let storage = Storage::memory();
+    let mut writer = ViewWriter::create(storage.clone(), view(), clock()).await.unwrap();
+    let text = |t: &str| Arc::new(StringArray::from(vec![t])) as ArrayRef;
+    let number = |n: i64| Arc::new(Int64Array::from(vec![n])) as ArrayRef;
+    let late = RecordBatch::try_from_iter([
+        ("ts", at([NOON_US].into_iter())),
+        ("_window_start", at([NOON_US].into_iter())),
+        ("_window_end", at([NOON_US + HOUR_US].into_iter())),
+        ("_pairs", number(1)),
+        ("_late_by_us", number(5)),
+        ("_fate", text("side_output")),
+        ("_reason", text("expired")),
+        ("_split", text("f")),
+        ("_offset", number(7)),
+        ("_seq", number(7)),
+        ("_seen_at", at([NOON_US].into_iter())),
+    ]);
+    let reject = RecordBatch::try_from_iter([
+        ("_split", text("f")),
+        ("_offset", number(8)),
+        ("reason", text("malformed")),
+        ("message", text("not JSON")),
+        ("place", text("f:9")),
+        ("raw", text("{")),
+        ("seen_at", at([NOON_US].into_iter())),
+    ]);
+    let status = |state: &str, on_time| {
+        let flag = Arc::new(BooleanArray::from(vec![false])) as ArrayRef;
+        let columns = [
+            ("window_start", at([NOON_US].into_iter())),
+            ("window_end", at([NOON_US + HOUR_US].into_iter())),
+            ("state", text(state)),
+            ("dirty", flag.clone()),
+            ("newer_input", flag.clone()),
+            ("needs_recompute", flag.clone()),
+            ("incomplete", flag),
+            ("on_time", number(on_time)),
+            ("late", number(0)),
+            ("refused_late", number(0)),
+            ("refused_expired", number(1)),
+        ];
+        RecordBatch::try_from_iter(columns).unwrap()
+    };
+    let rejects = BTreeMap::from([("orders".to_owned(), vec![reject.unwrap()])]);
+    let windows = vec![status("open", 1)];
+    writer.commit(Epoch { number: 1, late: vec![late.unwrap()], rejects, windows, ..Epoch::default() }).await.unwrap();
+    writer.commit(Epoch { number: 2, windows: vec![status("closed", 2)], ..Epoch::default() }).await.unwrap();
+    writer.flush().await.unwrap();
+    let reader = writer.reader();
+    assert!(query(&reader, Read::Late, "SELECT _offset AS o, _reason FROM t").await.contains("| 7 | expired |"));
+    let windows = query(&reader, Read::Windows, "SELECT state, on_time FROM t").await;
+    assert!(windows.contains("| closed | 2       |") && !windows.contains("open"), "{windows}");
+    let context = SessionContext::new();
+    context.register_table("r", reader.rejects("orders")).unwrap();
+    assert_eq!(context.table("r").await.unwrap().count().await.unwrap(), 1);
+    for (table, files) in [("late", 1), ("windows", 2), ("rejects/orders", 1)] {
+        assert_eq!(logged_files(&storage, table).await.len(), files, "{table}");
+    }
+}
+
+#[tokio::test]
+async fn a_folder_holds_what_memory_holds() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || Storage::open(dir.path().join("data").to_str().unwrap()).unwrap();
+    let mut writer = ViewWriter::create(open(), view(), clock()).await.unwrap();
+    writer.commit(epoch(1, &[(0, Some("a"), 1, 1.0, 1, "initial"), (20, None, 1, 2.0, 1, "initial")])).await.unwrap();
+    writer.close().await.unwrap();
+    let reader = ViewReader::open(open(), view(), clock()).await.unwrap();
+    assert_eq!(rows_of(&reader, Read::Latest).await, ["0/a/1/1", "20/∅/1/2"]);
+    assert!(dir.path().join("data/views/v/results/_window_date=2024-01-16").is_dir());
+    let writer = ViewWriter::open(open(), view(), clock()).await.unwrap();
+    assert_eq!(writer.next_epoch(), 3);
+}
+
+#[tokio::test]
+async fn a_read_of_one_window_opens_only_the_files_that_may_hold_it() {
+    let rows: Vec<Vec<Row>> = (0..20).map(|h| vec![(h * 24, Some("a"), 1, 1.0, 1, "initial")]).collect();
+    let rows: Vec<&[Row]> = rows.iter().map(Vec::as_slice).collect();
+    let (writer, _) = committed(&rows).await;
+    let context = SessionContext::new();
+    context.register_table("t", writer.reader().provider(Read::Latest).unwrap()).unwrap();
+    let sql = "SELECT * FROM t WHERE _window_start = timestamp '2024-01-20T12:00:00Z'";
+    let plan = context.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
+    let text = datafusion::physical_plan::displayable(plan.as_ref()).indent(false).to_string();
+    assert_eq!(text.matches(".parquet").count(), 1, "{text}");
+    assert!(!text.contains("ResolveExec"), "{text}");
+    let rows = datafusion::physical_plan::collect(plan, context.task_ctx()).await.unwrap();
+    assert_eq!(rows.iter().map(RecordBatch::num_rows).sum::<usize>(), 1);
+}
