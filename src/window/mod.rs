@@ -1,7 +1,51 @@
 //! Pure window algebra: which windows a time belongs to, which slices windows share, when a window is late or expired.
 //!
-//! No async, no DataFusion, no clock. All times are `i64` microseconds since 1970-01-01 UTC; all windows and slices are
-//! half-open `[start, end)`.
+//! It is one module, because live operators, batch plans and finalization must agree to the instant on where a window
+//! starts and ends and on which side of it a row falls. It knows no async, no DataFusion, no rows and no clock: times come
+//! in as `i64` microseconds since 1970-01-01 UTC, windows and slices go out half-open, `[start, end)`.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `span` | lengths as SQL writes them, and why a window cannot be planned |
+//! | `assign` | [`WindowSpec`]: validation, and every question about windows, answered by one of the two grids |
+//! | `exact` | the grid of fixed lengths: a few instructions per time |
+//! | `calendar` | the grid of local days and of months |
+//! | `slice` | [`Assigner`]: slices for a batch of times at once |
+//! | `session` | [`Sessions`]: the open and closed sessions of one key |
+//! | `lifecycle` | fate of a (row, window) pair, closing and expiry |
+//!
+//! # Grids
+//!
+//! Windows of fixed length count from 1970-01-01T00:00Z, plus the offset. They are used where all lengths are exact, which
+//! without a zone includes days and weeks.
+//!
+//! Calendar windows are used with a time zone, and for months, quarters and years always (in UTC if no zone is given).
+//! Whole days, and exact lengths that are a multiple of 24 hours, count local days from Monday 1969-12-29, so that 7 days
+//! are the ISO week; months count from January 1970, so that 3 are a quarter. Boundaries are local midnights, or the
+//! local time of day given as offset; where clocks jump over it, the jump; where it comes twice, the first. Lengths below a
+//! day restart at each such boundary: `TUMBLE` and `CUMULATE` cut their last window there (on a day of 23 hours, the
+//! fourth window of 6 hours has 5), while a `HOP` window keeps its length across it.
+//!
+//! # Limits
+//!
+//! A length or offset is at most 10,000 years, and a time is in at most [`WINDOWS_PER_ROW_MAX`] windows; both are checked at
+//! planning. Times within 80,000 years of either end of the `i64` range are in no window, so that no bound ever overflows.
+
+mod assign;
+mod calendar;
+mod exact;
+mod lifecycle;
+mod session;
+mod slice;
+mod span;
+#[cfg(test)]
+mod tests;
+
+pub use assign::{ExactGrid, WINDOWS_PER_ROW_MAX, WindowSpec};
+pub use lifecycle::{Fate, expires_after, fate, is_closed, is_expired};
+pub use session::{Joined, Sessions, sessionize};
+pub use slice::{Assigner, SliceRun};
+pub use span::{Argument, Span, WindowError};
 
 /// A window, half-open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -10,6 +54,23 @@ pub struct Window {
     pub start: i64,
     /// First instant after it, µs.
     pub end: i64,
+}
+
+impl Window {
+    /// The window `[start, end)`.
+    pub fn new(start: i64, end: i64) -> Self {
+        Self { start, end }
+    }
+
+    /// Whether `ts` is in it: `start <= ts && ts < end`.
+    pub fn contains(&self, ts: i64) -> bool {
+        self.start <= ts && ts < self.end
+    }
+
+    /// Whether some instant is in both. Windows that only touch do not overlap.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.start < other.end && other.start < self.end
+    }
 }
 
 /// The smallest non-overlapping piece that windows share: the unit of state. Half-open.
@@ -21,95 +82,38 @@ pub struct Slice {
     pub end: i64,
 }
 
-/// Fate of a (row, window) pair (T4).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Fate {
-    /// `W < end`
-    OnTime,
-    /// `end <= W <= end + L`, `L > 0`
-    Late,
-    /// otherwise
-    Expired,
-}
-
-/// A length: exact microseconds, whole days, or whole months. Days and months are calendar lengths when a zone is given;
-/// months always are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Span {
-    /// Exact.
-    Micros(i64),
-    /// Days: local days with a zone, 86,400 s each without.
-    Days(i64),
-    /// Calendar months.
-    Months(i64),
+impl Slice {
+    /// Whether `ts` is in it: `start <= ts && ts < end`.
+    pub fn contains(&self, ts: i64) -> bool {
+        self.start <= ts && ts < self.end
+    }
 }
 
 /// The kind of window and its lengths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WindowKind {
     /// Every time is in exactly one window.
-    Tumble { size: Span },
-    /// Windows of `size` start every `slide`.
-    Hop { slide: Span, size: Span },
-    /// Windows that share a start and grow by `step` up to `size`.
-    Cumulate { step: Span, size: Span },
-    /// Per key; a row opens `[ts, ts + gap)` and overlapping sessions merge.
-    Session { gap_us: i64 },
-}
-
-/// A declared window: kind, offset, zone.
-#[derive(Debug, Clone, PartialEq)]
-pub struct WindowSpec {
-    kind: WindowKind,
-    offset_us: i64,
-    zone: Option<jiff::tz::TimeZone>,
-}
-
-impl WindowSpec {
-    /// The kind.
-    pub fn kind(&self) -> WindowKind {
-        self.kind
-    }
-
-    /// Whether it is a session.
-    pub fn is_session(&self) -> bool {
-        matches!(self.kind, WindowKind::Session { .. })
-    }
-
-    /// The slice that holds `ts`; `None` in a gap of a hop (`slide > size`), or where the window would leave the range.
-    pub fn slice_of(&self, _ts: i64) -> Option<Slice> {
-        todo!()
-    }
-
-    /// The windows that hold the whole `slice`, ascending by end.
-    pub fn windows_of_slice(&self, _slice: Slice) -> Vec<Window> {
-        todo!()
-    }
-
-    /// The windows that hold `ts`, ascending by end.
-    pub fn windows_of(&self, ts: i64) -> Vec<Window> {
-        self.slice_of(ts).map(|s| self.windows_of_slice(s)).unwrap_or_default()
-    }
-
-    /// The slices of `window`, ascending.
-    pub fn slices_of_window(&self, _window: Window) -> Vec<Slice> {
-        todo!()
-    }
-
-    /// The smallest window end `> t`.
-    pub fn next_end(&self, _t: i64) -> Option<i64> {
-        todo!()
-    }
-}
-
-/// Fate of a pair whose window ends at `end`, judged at watermark `w` with lateness `l_us` (T4). The one place that
-/// knows both equalities.
-pub fn fate(end: i64, w: i64, l_us: i64) -> Fate {
-    if w < end {
-        Fate::OnTime
-    } else if l_us > 0 && w <= end.saturating_add(l_us) {
-        Fate::Late
-    } else {
-        Fate::Expired
-    }
+    Tumble {
+        /// Length of a window.
+        size: Span,
+    },
+    /// Windows of `size` start every `slide`: they overlap if it is shorter than `size`, and leave gaps if it is longer.
+    Hop {
+        /// From one start to the next.
+        slide: Span,
+        /// Length of a window.
+        size: Span,
+    },
+    /// Windows that share a start and grow by `step` up to `size`. If `step` does not divide `size`, the last grows by less.
+    Cumulate {
+        /// From one end to the next.
+        step: Span,
+        /// Length of the last window.
+        size: Span,
+    },
+    /// Per key; a row opens `[ts, ts + gap)` and overlapping sessions merge. Sessions that only touch do not.
+    Session {
+        /// How long after a row its session ends, µs.
+        gap_us: i64,
+    },
 }
