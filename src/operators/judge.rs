@@ -284,6 +284,13 @@ pub enum RefusedTo {
     Queue,
 }
 
+impl Policy {
+    /// Whether refused late (or else expired) pairs queue their window for a batch run.
+    pub fn queues(&self, late: bool) -> bool {
+        RefusedTo::of(self, late) == RefusedTo::Queue
+    }
+}
+
 impl RefusedTo {
     /// Where `policy` sends refused late (or else expired) pairs.
     pub fn of(policy: &Policy, late: bool) -> Self {
