@@ -201,12 +201,15 @@ pub struct AggregateSpec {
 }
 
 /// What a [`AggregateSpec`] reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AggregateInput {
     /// Source rows.
     Rows,
     /// Results of a window below.
-    Changes,
+    Changes {
+        /// Columns of the input that identify an inner result: its window's bounds and its keys.
+        identity: Vec<usize>,
+    },
 }
 
 /// One aggregate call.

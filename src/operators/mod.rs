@@ -1,6 +1,7 @@
 //! Operators: state machines over Arrow record batches, with no I/O, clock, randomness or spawn in them.
 
 pub mod aggregate;
+pub mod chain;
 pub(crate) mod eval;
 pub mod fate;
 pub mod graph;
@@ -9,6 +10,7 @@ pub mod ledger;
 pub mod lifecycle;
 pub mod merge;
 pub mod nested;
+pub mod ordered;
 pub mod prepare;
 pub mod publish;
 pub mod rows;

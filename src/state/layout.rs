@@ -150,6 +150,10 @@ pub fn rows_at(batch: &RecordBatch, indices: &[u32]) -> Result<RecordBatch> {
     if let Some((start, len)) = contiguous(indices) {
         return Ok(batch.slice(start, len));
     }
+    if batch.num_columns() == 0 {
+        let options = RecordBatchOptions::new().with_row_count(Some(indices.len()));
+        return Ok(RecordBatch::try_new_with_options(batch.schema(), Vec::new(), &options)?);
+    }
     Ok(take_record_batch(batch, &UInt32Array::from(indices.to_vec()))?)
 }
 
