@@ -146,7 +146,14 @@ impl ViewReader {
         Subscription::new(Arc::clone(&self.shared), since)
     }
 
-    pub(super) fn check_instant(&self, t_us: i64) -> Result<()> {
+    /// First epoch whose rows subscribers need not read from files.
+    #[cfg(test)]
+    pub(super) fn oldest_in_memory(&self) -> u64 {
+        let state = self.shared.state();
+        (1..=state.epoch).find(|epoch| state.recent(*epoch).is_some()).unwrap_or(state.epoch + 1)
+    }
+
+    fn check_instant(&self, t_us: i64) -> Result<()> {
         let now_us = self.shared.clock.now_us();
         let text = |us: i64| {
             chrono::DateTime::from_timestamp_micros(us)

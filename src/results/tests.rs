@@ -17,7 +17,7 @@ use object_store::path::Path;
 
 use super::schema::instant;
 use super::*;
-use crate::clock::ManualClock;
+use crate::clock::{Clock, ManualClock};
 use crate::error::ErrorKind;
 use crate::storage::Storage;
 
@@ -46,7 +46,11 @@ fn at(times: impl Iterator<Item = i64>) -> ArrayRef {
 }
 
 fn versions(rows: &[Row]) -> RecordBatch {
-    let nth = |row: &Row| rows.iter().filter(|r| (r.0, r.1) == (row.0, row.1) && r.2 < row.2).count() as u8;
+    // How many versions of its identity the epoch holds before it.
+    let nth = |row: &Row| match row.2 {
+        1 => 0,
+        _ => rows.iter().filter(|r| (r.0, r.1) == (row.0, row.1) && r.2 < row.2).count() as u8,
+    };
     RecordBatch::try_from_iter([
         ("k", Arc::new(rows.iter().map(|r| r.1).collect::<StringArray>()) as ArrayRef),
         ("revenue", Arc::new(rows.iter().map(|r| Some(r.3)).collect::<Float64Array>())),
@@ -244,7 +248,7 @@ async fn c113_as_of_is_inclusive_refuses_the_future_and_is_empty_before_the_firs
 async fn c115_a_clock_set_back_changes_no_order_even_after_a_restart() {
     let storage = Storage::memory();
     let clock = clock();
-    let noon = clock.as_ref().to_owned_now();
+    let noon = clock.now_us();
     let mut writer = ViewWriter::create(storage.clone(), view(), clock.clone()).await.unwrap();
     let first = writer.commit(epoch(1, &[(0, Some("a"), 1, 1.0, 1, "initial")])).await.unwrap();
     clock.set_us(noon - HOUR_US);
@@ -258,17 +262,11 @@ async fn c115_a_clock_set_back_changes_no_order_even_after_a_restart() {
     assert_eq!(rows_of(&writer.reader(), Read::AsOf(second.stamp_us)).await, ["0/a/2/2"]);
 }
 
-impl ManualClock {
-    fn to_owned_now(&self) -> i64 {
-        crate::clock::Clock::now_us(self)
-    }
-}
-
 #[tokio::test]
 async fn an_instant_once_read_at_gets_no_later_version() {
     let (mut writer, clock) = committed(&[&[(0, Some("a"), 1, 1.0, 1, "initial")]]).await;
     let reader = writer.reader();
-    let t = clock.to_owned_now();
+    let t = clock.now_us();
     assert_eq!(rows_of(&reader, Read::AsOf(t)).await, ["0/a/1/1"]);
     clock.set_us(t - HOUR_US);
     let next = writer.commit(epoch(2, &[(0, Some("a"), 2, 2.0, 2, "late_data")])).await.unwrap();
@@ -432,6 +430,16 @@ async fn side_tables_are_read_and_logged() {
     }
 }
 
+/// Writes a folder for other tools to read; run by hand with `HIGHWATER_EXPORT=/tmp/x`.
+#[tokio::test]
+async fn an_export_for_other_tools() {
+    let Ok(folder) = std::env::var("HIGHWATER_EXPORT") else { return };
+    let mut writer = ViewWriter::create(Storage::open(&folder).unwrap(), view(), clock()).await.unwrap();
+    writer.commit(epoch(1, &[(0, Some("a"), 1, 1.0, 1, "initial"), (20, None, 1, 2.0, 1, "initial")])).await.unwrap();
+    writer.commit(epoch(2, &[(0, Some("a"), 2, 3.0, 2, "late_data")])).await.unwrap();
+    writer.close().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_folder_holds_what_memory_holds() {
     let dir = tempfile::tempdir().unwrap();
@@ -460,4 +468,139 @@ async fn a_read_of_one_window_opens_only_the_files_that_may_hold_it() {
     assert!(!text.contains("ResolveExec"), "{text}");
     let rows = datafusion::physical_plan::collect(plan, context.task_ctx()).await.unwrap();
     assert_eq!(rows.iter().map(RecordBatch::num_rows).sum::<usize>(), 1);
+}
+
+/// What the job of the fault tests publishes in step `step`, one epoch each: a new window, and a correction.
+fn step_rows(step: i64) -> Vec<Row> {
+    let mut rows = vec![(step, Some("a"), 1, step as f64, 1, "initial")];
+    if step > 1 {
+        rows.push((step - 1, Some("a"), 2, 100.0 + step as f64, 2, "late_data"));
+    }
+    rows
+}
+
+/// A job that publishes its steps whatever happens: after an error it opens the view again and goes on where the store
+/// says it was. Faults happen once, so it gets there.
+async fn run_job(storage: &Storage, steps: i64) {
+    let clock = clock();
+    let mut reopened = 0;
+    'again: loop {
+        reopened += 1;
+        assert!(reopened < 10, "it never gets through");
+        let Ok(writer) = ViewWriter::open_or_create(storage.clone(), view(), clock.clone()).await else { continue };
+        let mut writer = writer.with_commit_interval(std::time::Duration::from_millis(1500));
+        let done = writer.recovered().1["step"].as_i64().unwrap_or(0);
+        for step in done + 1..=steps {
+            clock.advance_us(1_000_000);
+            let job = serde_json::json!({ "step": step });
+            let next = Epoch { job, ..epoch(writer.next_epoch(), &step_rows(step)) };
+            if writer.commit(next).await.is_err() {
+                continue 'again;
+            }
+        }
+        if writer.close().await.is_ok() {
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn c100_every_store_call_fails_once_in_turn_and_the_result_is_the_same() {
+    use crate::testing::faulty::{Fault, FaultyStore};
+    const STEPS: i64 = 5;
+    let expected: Vec<String> = {
+        let storage = Storage::memory();
+        run_job(&storage, STEPS).await;
+        rows_of(&ViewReader::open(storage, view(), clock()).await.unwrap(), Read::All).await
+    };
+    assert_eq!(expected.len(), 9);
+    for fault in [Fault::Refused, Fault::AnswerLost] {
+        let run = |at: u64| {
+            let expected = &expected;
+            async move {
+                let memory: Arc<dyn object_store::ObjectStore> = Arc::new(object_store::memory::InMemory::new());
+                let faulty = Arc::new(FaultyStore::new(Arc::clone(&memory), at, fault));
+                run_job(&Storage::with_store(faulty.clone(), "faulty"), STEPS).await;
+                let storage = Storage::with_store(memory, "memory");
+                let reader = ViewReader::open(storage.clone(), view(), clock()).await.unwrap();
+                assert_eq!(&rows_of(&reader, Read::All).await, expected, "{fault:?} at call {at}");
+                let logged = logged_files(&storage, "results").await;
+                let unique: std::collections::BTreeSet<_> = logged.iter().collect();
+                assert_eq!(logged.len(), unique.len(), "{fault:?} at call {at}: a file is logged twice");
+                assert_eq!(logged.len(), STEPS as usize, "{fault:?} at call {at}");
+                faulty.failed()
+            }
+        };
+        let met = futures::future::join_all((1..=60).map(run)).await;
+        let points = met.iter().filter(|met| **met).count();
+        assert!(points > 20 && !met[59], "the scenario makes fewer than 60 calls: {points}");
+    }
+}
+
+#[tokio::test]
+async fn a_subscriber_gets_every_epoch_once_and_a_clean_end() {
+    let (mut writer, _) = committed(&[&[(0, Some("a"), 1, 1.0, 1, "initial")]]).await;
+    let reader = writer.reader();
+    let mut all = reader.subscribe(Since::Epoch(0)).unwrap();
+    let mut now = reader.subscribe(Since::Now).unwrap();
+    let mut snapshot = reader.subscribe(Since::Snapshot).unwrap();
+    assert_eq!(all.next().await.unwrap().unwrap().0, 1);
+    assert_eq!(snapshot.next().await.unwrap().unwrap().1.num_rows(), 1);
+    writer.commit(epoch(2, &[])).await.unwrap();
+    writer
+        .commit(epoch(3, &[(1, Some("a"), 1, 2.0, 1, "initial"), (1, Some("b"), 1, 2.0, 1, "initial")]))
+        .await
+        .unwrap();
+    for subscription in [&mut all, &mut now, &mut snapshot] {
+        let (epoch, rows) = subscription.next().await.unwrap().unwrap();
+        assert_eq!((epoch, rows.num_rows()), (3, 2), "an epoch that published nothing is passed over");
+    }
+    assert_eq!(reader.subscribe(Since::Epoch(4)).unwrap_err().kind(), ErrorKind::Invalid);
+    writer.close().await.unwrap();
+    assert!(all.next().await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn c127_a_view_that_ends_gives_its_last_rows_then_ends_its_subscriptions() {
+    let (mut writer, _) = committed(&[]).await;
+    let subscription = writer.reader().subscribe(Since::Now).unwrap();
+    let waiting = async { futures::StreamExt::collect::<Vec<_>>(subscription.into_stream()).await };
+    let ending = async {
+        writer.commit(epoch(1, &[(0, Some("a"), 1, 1.0, 1, "initial")])).await.unwrap();
+        writer.close().await.unwrap();
+    };
+    let (given, ()) = futures::join!(waiting, ending);
+    assert_eq!(given.len(), 1);
+    assert_eq!(given[0].as_ref().unwrap().1.num_rows(), 1);
+}
+
+#[tokio::test]
+async fn a_job_that_vanishes_ends_its_subscriptions_with_an_error() {
+    let (writer, _) = committed(&[]).await;
+    let mut subscription = writer.reader().subscribe(Since::Now).unwrap();
+    drop(writer);
+    assert_eq!(subscription.next().await.unwrap_err().kind(), ErrorKind::Closed);
+}
+
+#[tokio::test]
+async fn c124_a_slow_subscriber_reads_from_the_store_what_has_left_memory() {
+    let clock = clock();
+    let mut writer = ViewWriter::create(Storage::memory(), view(), clock.clone()).await.unwrap();
+    let mut slow = writer.reader().subscribe(Since::Now).unwrap();
+    let middle = clock.now_us() + 10;
+    for n in 1..=20 {
+        clock.advance_us(1);
+        // 20,000 versions of more than 100 bytes in memory: 20 epochs are more than is kept.
+        let rows: Vec<Row> = (0..20_000).map(|w| (n as i64 * 20_000 + w, Some("a"), 1, 1.0, 1, "initial")).collect();
+        writer.commit(epoch(n, &rows)).await.unwrap();
+    }
+    let reader = writer.reader();
+    assert!(reader.oldest_in_memory() > 1, "the test needs epochs that left memory");
+    for n in 1..=20 {
+        let (epoch, rows) = slow.next().await.unwrap().unwrap();
+        assert_eq!((epoch, rows.num_rows()), (n, 20_000));
+    }
+    // Stamps are at least 3 µs apart, so the instant lies between two epochs.
+    let (first, _) = reader.subscribe(Since::Time(middle)).unwrap().next().await.unwrap().unwrap();
+    assert!((2..20).contains(&first), "{first}");
 }

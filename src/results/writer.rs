@@ -25,7 +25,7 @@ use super::reader::ViewReader;
 use super::schema::{ViewTable, column, rejects_schema, window_status_schema, with_epoch};
 use super::state::{EpochRows, Loaded, Phase, Shared, load};
 use crate::checkpoint::recovery::{Facts, pending_commits};
-use crate::checkpoint::{Manifest, TableChange, TableId};
+use crate::checkpoint::{Manifest, TableChange, TableId, ViewPaths};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::operators::fate::FateCounts;
@@ -112,10 +112,10 @@ impl ViewWriter {
     ///
     /// As [`ViewWriter::open`] and [`ViewWriter::create`].
     pub async fn open_or_create(storage: Storage, table: ViewTable, clock: Arc<dyn Clock>) -> Result<Self> {
-        let paths = crate::checkpoint::ViewPaths::new(&table.name);
-        match storage.get(&paths.manifest(0)).await?.is_some() || load(&storage, &paths).await?.is_some() {
-            true => Self::open(storage, table, clock).await,
-            false => Self::create(storage, table, clock).await,
+        let manifests = ViewPaths::new(&table.name).manifests();
+        match storage.list(&manifests, None).await?.is_empty() {
+            true => Self::create(storage, table, clock).await,
+            false => Self::open(storage, table, clock).await,
         }
     }
 

@@ -1,5 +1,6 @@
 //! What tests of this crate and of embedders share. Compiled for tests, and with the feature `test-util`.
 //!
-//! [`table`] writes record batches as text and back.
+//! [`table`] writes record batches as text and back; [`faulty`] is an object store that fails where it is told to.
 
+pub mod faulty;
 pub mod table;

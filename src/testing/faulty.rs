@@ -1,0 +1,119 @@
+//! An object store that fails once, where it is told to.
+//!
+//! A test runs a scenario with the fault at call 1, 2, 3, … until a run completes without meeting it: then every call
+//! the scenario makes has failed once.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
+
+/// How a call fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing was done.
+    Refused,
+    /// It was done and the answer got lost. Only writes differ from [`Fault::Refused`].
+    AnswerLost,
+}
+
+/// Passes every call on to another store, but for one, which fails.
+#[derive(Debug)]
+pub struct FaultyStore {
+    inner: Arc<dyn ObjectStore>,
+    fault: Fault,
+    at: u64,
+    calls: AtomicU64,
+    failed: AtomicBool,
+}
+
+impl FaultyStore {
+    /// `inner`, whose call number `at` (from 1) fails with `fault`.
+    pub fn new(inner: Arc<dyn ObjectStore>, at: u64, fault: Fault) -> Self {
+        Self { inner, fault, at, calls: AtomicU64::new(0), failed: AtomicBool::new(false) }
+    }
+
+    /// Whether the fault has been met.
+    pub fn failed(&self) -> bool {
+        self.failed.load(Ordering::SeqCst)
+    }
+
+    /// Whether this call is the one to fail.
+    fn next(&self) -> bool {
+        let fails = self.calls.fetch_add(1, Ordering::SeqCst) + 1 == self.at;
+        if fails {
+            self.failed.store(true, Ordering::SeqCst);
+        }
+        fails
+    }
+}
+
+fn broken<T>() -> Result<T> {
+    Err(Error::Generic { store: "FaultyStore", source: "the connection broke".into() })
+}
+
+impl fmt::Display for FaultyStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FaultyStore({})", self.inner)
+    }
+}
+
+#[async_trait]
+impl ObjectStore for FaultyStore {
+    async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        match (self.next(), self.fault) {
+            (true, Fault::Refused) => broken(),
+            (true, Fault::AnswerLost) => {
+                self.inner.put_opts(location, payload, options).await?;
+                broken()
+            }
+            (false, _) => self.inner.put_opts(location, payload, options).await,
+        }
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        if self.next() { broken() } else { self.inner.put_multipart_opts(location, options).await }
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        if self.next() { broken() } else { self.inner.get_opts(location, options).await }
+    }
+
+    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        match (self.next(), self.fault) {
+            (true, Fault::Refused) => stream::once(async { broken() }).boxed(),
+            (true, Fault::AnswerLost) => {
+                self.inner.delete_stream(locations).chain(stream::once(async { broken() })).boxed()
+            }
+            (false, _) => self.inner.delete_stream(locations),
+        }
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        if self.next() { stream::once(async { broken() }).boxed() } else { self.inner.list(prefix) }
+    }
+
+    fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
+        if self.next() { stream::once(async { broken() }).boxed() } else { self.inner.list_with_offset(prefix, offset) }
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        if self.next() { broken() } else { self.inner.list_with_delimiter(prefix).await }
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        if self.next() { broken() } else { self.inner.copy_opts(from, to, options).await }
+    }
+}
