@@ -117,8 +117,7 @@ fn no_clause(cursor: &Cursor<'_, '_>, given: &Clauses) -> Error {
     let mut left: Vec<String> =
         STARTS.iter().map(|(_, clause)| clause).filter(|c| open(c)).map(ToString::to_string).collect();
     left.push("the end of the statement".to_owned());
-    let error = cursor.unexpected(&diagnostics::list(&left, "or"));
-    diagnostics::stray_word(error, cursor.before().next(), cursor.peek(0), cursor.peek(1))
+    cursor.stray(&diagnostics::list(&left, "or"))
 }
 
 fn on_late(cursor: &mut Cursor<'_, '_>) -> Result<OnLate> {

@@ -5,6 +5,7 @@ use datafusion::sql::sqlparser::ast::{self, TableObject};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::cursor::{Cursor, fold};
+use super::diagnostics::{list, nearest};
 use super::parser::{passthrough, statement};
 use super::statement::{DropKind, Show, Since, Spanned, Statement};
 use super::text::position_of;
@@ -14,7 +15,7 @@ use crate::error::{Error, Result};
 pub(super) fn subscribe(cursor: &mut Cursor<'_, '_>) -> Result<Statement> {
     cursor.expect("SUBSCRIBE")?;
     cursor.eat("TO");
-    let view = cursor.name("a view's name")?;
+    let view = cursor.existing_name("a view's name")?;
     let since = if cursor.eat("EPOCH") || cursor.eat("SINCE EPOCH") {
         Some(Since::Epoch(cursor.unsigned("an epoch's number")?))
     } else if cursor.eat("SINCE") {
@@ -88,7 +89,7 @@ pub(super) fn describe(cursor: &mut Cursor<'_, '_>) -> Result<Statement> {
         return passthrough(cursor);
     }
     cursor.skip(1 + kind_words);
-    Ok(Statement::Describe { name: cursor.name("the name of a source, view or table")? })
+    Ok(Statement::Describe { name: cursor.existing_name("the name of a source, view or table")? })
 }
 
 /// `SHOW …`: ours, else DataFusion's (`SHOW TABLES`, `SHOW ALL`, `SHOW datafusion.…`).
@@ -112,11 +113,10 @@ pub(super) fn show(cursor: &mut Cursor<'_, '_>) -> Result<Statement> {
     }
     let words =
         ["SOURCES", "VIEWS", "JOBS", "SCHEDULES", "WATERMARKS", "LATENESS", "TABLES", "COLUMNS", "FUNCTIONS", "ALL"];
-    let misspelt =
-        cursor.ends_at(2) && cursor.word(1).is_some_and(|w| super::diagnostics::nearest(w, &words).is_some());
+    let misspelt = cursor.ends_at(2) && cursor.word(1).is_some_and(|w| nearest(w, &words).is_some());
     if misspelt || cursor.ends_at(1) {
         cursor.skip(1);
-        return Err(cursor.unexpected_word(&super::diagnostics::list(&words, "or"), &words));
+        return Err(cursor.unexpected_word(&list(&words, "or"), &words));
     }
     passthrough(cursor)
 }
@@ -126,7 +126,7 @@ fn of_name(cursor: &mut Cursor<'_, '_>) -> Result<Option<String>> {
     let named = cursor.eat("FOR") || cursor.eat("OF");
     match !named && cursor.is_end() {
         true => Ok(None),
-        false => Ok(Some(cursor.name("the name of a source or view")?.node)),
+        false => Ok(Some(cursor.existing_name("the name of a source or view")?.node)),
     }
 }
 
@@ -139,18 +139,15 @@ pub(super) fn drop(cursor: &mut Cursor<'_, '_>) -> Result<Statement> {
         ("VIEW", DropKind::View),
         ("TABLE", DropKind::Table),
     ];
-    let ours =
-        kinds.iter().any(|(phrase, _)| cursor.is_at(&format!("DROP {}", phrase.split(' ').next().unwrap_or(phrase))));
-    let misspelt = cursor.word(1).is_some_and(|w| {
-        super::diagnostics::nearest(w, &["SOURCE", "STREAM", "MATERIALIZED", "VIEW", "TABLE"]).is_some()
-    });
-    if !ours && !misspelt {
+    let first_words: Vec<&str> = kinds.iter().filter_map(|(phrase, _)| phrase.split(' ').next()).collect();
+    let ours = first_words.iter().any(|w| cursor.is_word(1, w)) || cursor.ends_at(1);
+    if !ours && cursor.word(1).is_none_or(|w| nearest(w, &first_words).is_none()) {
         return passthrough(cursor);
     }
     cursor.skip(1);
     let kind = cursor.choose("DROP", &kinds)?;
     let if_exists = cursor.eat("IF EXISTS");
-    let name = cursor.name("the name of what to drop")?;
+    let name = cursor.existing_name("the name of what to drop")?;
     if cursor.peek(0).token == Token::Comma {
         return Err(Error::unsupported("DROP takes one name").at(cursor.position()).with_hint("write a DROP for each"));
     }
@@ -167,7 +164,7 @@ pub(super) fn pause_or_resume(cursor: &mut Cursor<'_, '_>) -> Result<Statement> 
     let pause = cursor.is_at("PAUSE");
     cursor.skip(1);
     cursor.eat("MATERIALIZED VIEW");
-    let view = cursor.name("a view's name")?;
+    let view = cursor.existing_name("a view's name")?;
     Ok(if pause { Statement::Pause { view } } else { Statement::Resume { view } })
 }
 

@@ -13,7 +13,7 @@ use super::diagnostics::{self, list};
 use super::dialect::{DIALECT, word};
 use super::interval::{HINT, interval_from_expr};
 use super::statement::{Interval, Spanned};
-use super::text::{Script, at};
+use super::text::{Script, at, is_space};
 use crate::error::{Error, Position, Result};
 
 /// A place among the tokens of a [`Script`].
@@ -177,41 +177,43 @@ impl<'s, 't> Cursor<'s, 't> {
         }
     }
 
-    /// The tokens of the statement at the cursor that were already taken, nearest first, white space left out.
-    pub(super) fn before(&self) -> impl Iterator<Item = &TokenWithSpan> {
-        (0..self.inner.parser.index())
-            .rev()
-            .map(|i| self.inner.parser.token_at(i))
-            .filter(|t| !matches!(t.token, Token::Whitespace(_)))
-            .take_while(|t| t.token != Token::SemiColon)
+    /// The error for what follows a whole query and should not; see [`diagnostics::stray`].
+    pub(super) fn stray(&self, expected: &str) -> Error {
+        diagnostics::stray(expected, self.script, self.position())
     }
 
     // Reading.
 
-    /// A name of one part, folded to lower case unless quoted. `what` is "a view's name" or the like.
+    /// A name of one part, folded to lower case unless quoted. `what` is "a column's name" or the like.
     pub(super) fn name(&mut self, what: &str) -> Result<Spanned<String>> {
         let position = self.position();
         let name = self.ident(what)?;
         if self.peek(0).token == Token::Period {
-            return Err(Error::unsupported("names of sources and views have one part")
+            return Err(Error::unsupported("names of sources, views and columns have one part")
                 .at(self.position())
                 .with_hint("quote the name if it contains a dot"));
         }
         Ok(Spanned { node: fold(name), position })
     }
 
+    /// As [`Cursor::name`], for something that exists: if the name is missing, a shell may have taken it.
+    pub(super) fn existing_name(&mut self, what: &str) -> Result<Spanned<String>> {
+        match (self.is_end(), &self.peek(0).token) {
+            (true, _) => Err(self.unexpected(what).with_hint(diagnostics::EMPTY_NAME)),
+            (_, Token::Placeholder(name)) => {
+                Err(self.unexpected(what).with_hint(format!("put the view's name before it: my_view{name}")))
+            }
+            _ => self.name(what),
+        }
+    }
+
     /// An identifier of any kind, quoted or not.
     pub(super) fn ident(&mut self, what: &str) -> Result<ast::Ident> {
         let token = self.peek(0).clone();
         match token.token {
-            Token::Word(w) if w.value.is_empty() => Err(self.unexpected(what).with_hint(diagnostics::EMPTY_NAME)),
             Token::Word(w) => {
                 self.skip(1);
                 Ok(w.into_ident(token.span))
-            }
-            Token::EOF | Token::SemiColon => Err(self.unexpected(what).with_hint(diagnostics::EMPTY_NAME)),
-            Token::Placeholder(name) => {
-                Err(self.unexpected(what).with_hint(format!("put the view's name before it: my_view{name}")))
             }
             _ => Err(self.unexpected(what)),
         }
@@ -335,7 +337,8 @@ impl<'s, 't> Cursor<'s, 't> {
 
     /// The text from `start` to the end of the last token taken.
     pub(super) fn text_since(&self, start: Location) -> &'t str {
-        match self.before().next() {
+        let taken = (0..self.inner.parser.index()).rev().map(|i| self.inner.parser.token_at(i));
+        match taken.into_iter().find(|t| !is_space(t)) {
             Some(last) => self.script.slice(start, last.span.end),
             None => "",
         }

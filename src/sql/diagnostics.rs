@@ -10,16 +10,16 @@ use datafusion::error::DataFusionError;
 use datafusion::sql::parser::{CopyToSource, Statement as DfStatement};
 use datafusion::sql::sqlparser::ast::{self, Spanned as _, TableFactor, TableVersion, Visit, Visitor};
 use datafusion::sql::sqlparser::parser::ParserError;
-use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, TokenizerError};
+use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, TokenizerError};
 
 use super::clauses::CLAUSE_PHRASES;
 use super::dialect::word;
-use super::text::{Script, at, is_space, position_of};
+use super::text::{Script, at, is_space};
 use crate::error::{Error, Position, Result};
 
 /// The hint where a name is missing altogether.
 pub(super) const EMPTY_NAME: &str =
-    "between double quotes a shell replaces $late and the like by nothing; put the statement in single quotes";
+    "an empty name: between double quotes a shell replaces $late by nothing, so put the statement in single quotes";
 
 /// Most characters of a token or a source line that a message repeats.
 const SHOWN_CHARS: usize = 100;
@@ -111,31 +111,55 @@ const QUERY_WORDS: &[&str] = &[
     "INTERSECT",
 ];
 
-/// Explains a word that follows a whole query and starts no clause: either it is misspelt, or the word before it is,
-/// which then was taken for an alias.
-pub(super) fn stray_word(
-    error: Error,
-    before: Option<&TokenWithSpan>,
-    found: &TokenWithSpan,
-    next: &TokenWithSpan,
-) -> Error {
-    if let Some(phrase) = word(found).and_then(|w| near_phrase(w, word(next)).or_else(|| near_start(w))) {
-        return error.with_hint(format!("did you mean {phrase}?"));
+/// "expected `expected`, found the token at `position`", with a guess: either its word is misspelt, or the word before
+/// it is, which then was taken for an alias, and the error is about that one.
+pub(super) fn stray(expected: &str, script: &Script<'_>, position: Position) -> Error {
+    let tokens = statement_around(script, position);
+    let index = tokens.iter().position(|t| at(t.span.start) == Some(position));
+    let Some(index) = index else {
+        let error = Error::syntax(format!("expected {expected}, found the end of the text")).at(position);
+        return if has_empty_name(&tokens) { error.with_hint(EMPTY_NAME) } else { error };
+    };
+    let found = tokens[index];
+    let next = tokens.get(index + 1).and_then(|t| word(t));
+    let error = unexpected(expected, found).at(position);
+    if has_empty_name(&tokens) {
+        return error.with_hint(EMPTY_NAME);
     }
-    if let Some((phrase, place)) = before.and_then(|b| Some((near_phrase(word(b)?, word(found))?, b.span.start))) {
-        let error = error.with_hint(format!("did you mean {phrase}?"));
-        return match at(place) {
-            Some(position) => error.at(position),
-            None => error,
-        };
+    if let Token::Placeholder(name) = &found.token
+        && name[1..].starts_with(char::is_alphabetic)
+    {
+        return error.with_hint(format!("put the view's name before it: my_view{name}"));
     }
-    if let Some(near) = word(found).and_then(|w| nearest(w, QUERY_WORDS)) {
-        return error.with_hint(format!("did you mean {near}?"));
+    if let Some(meant) = word(found).and_then(|w| meant_by(w, next)) {
+        return error.with_hint(format!("did you mean {meant}?"));
     }
-    match before.and_then(|b| nearest(word(b)?, QUERY_WORDS)) {
-        Some(near) => error.with_hint(format!("did you mean {near} in front of it?")),
+    let alias = index.checked_sub(1).map(|i| tokens[i]).filter(|_| {
+        // Behind AS a word is an alias for certain.
+        index < 2 || !is_word(tokens[index - 2], "AS")
+    });
+    let fate_of_join = index >= 3
+        && ["UPDATE", "DROP", "SIDE", "RECOMPUTE"].iter().any(|w| is_word(found, w))
+        && is_word(tokens[index - 2], "ON");
+    if fate_of_join {
+        return error.with_hint("the join before it took ON for its own; give the join a condition first");
+    }
+    let misspelt = alias.and_then(|token| Some((token, meant_by(word(token)?, word(found))?, at(token.span.start)?)));
+    match misspelt {
+        Some((token, meant, place)) => {
+            unexpected(expected, token).at(place).with_hint(format!("did you mean {meant}?"))
+        }
         None => error,
     }
+}
+
+fn is_word(token: &TokenWithSpan, expected: &str) -> bool {
+    word(token).is_some_and(|found| found.eq_ignore_ascii_case(expected))
+}
+
+/// What two words nearly start: a clause by both, a part of a query by the first.
+fn meant_by(first: &str, second: Option<&str>) -> Option<&'static str> {
+    near_phrase(first, second).or_else(|| nearest(first, QUERY_WORDS)).or_else(|| near_start(first))
 }
 
 /// The clause that two words nearly start.
@@ -160,28 +184,23 @@ pub(super) fn wants_more(error: &TokenizerError) -> bool {
     error.message.contains("Unterminated") || error.message.contains("EOF")
 }
 
-pub(super) fn from_tokenizer(error: &TokenizerError) -> Error {
-    let (message, hint) = match error.message.as_str() {
-        m if m.contains("comment") => ("this comment has no end".to_owned(), Some("close it with */")),
-        m if m.contains("close delimiter") => {
-            ("this quoted name has no end".to_owned(), Some("close it with the quote it starts with"))
-        }
-        m if m.contains("dollar") => {
-            ("this dollar-quoted string has no end".to_owned(), Some("close it as it was opened"))
-        }
-        m if wants_more(error) && m.contains("string") => {
-            ("this string has no end".to_owned(), Some("close it with ', and double a ' inside it"))
-        }
-        m => (reworded(m), None),
-    };
-    let error = match at(error.location) {
-        Some(position) => Error::syntax(message).at(position),
-        None => Error::syntax(message),
-    };
-    match hint {
-        Some(hint) => error.with_hint(hint),
-        None => error,
+/// A tokenizer's error as ours. `start` is where the token starts that it could not read.
+pub(super) fn from_tokenizer(error: &TokenizerError, start: Location) -> Error {
+    let known = [
+        ("comment", "this comment has no end", "close it with */"),
+        ("close delimiter", "this quoted name has no end", "close it with the quote it starts with"),
+        ("dollar", "this dollar-quoted string has no end", "close it as it was opened"),
+        ("string", "this string has no end", "close it with ', and double a ' inside it"),
+    ];
+    match known.iter().find(|(sign, ..)| wants_more(error) && error.message.contains(sign)) {
+        Some((_, message, hint)) => placed_at(Error::syntax(*message), start).with_hint(*hint),
+        None => placed_at(Error::syntax(reworded(&error.message)), error.location),
     }
+}
+
+/// The error for `""`.
+pub(super) fn empty_name(token: &TokenWithSpan) -> Error {
+    placed_at(Error::syntax("a quoted name must not be empty"), token.span.start).with_hint(EMPTY_NAME)
 }
 
 /// DataFusion's parser error as ours.
@@ -205,25 +224,31 @@ pub(super) fn from_sqlparser(error: &ParserError, script: &Script<'_>) -> Error 
     };
     let (text, position) = split_location(message);
     let position = position.unwrap_or_else(|| script.end());
-    let error = Error::syntax(reworded(text)).at(position);
     if let Some(inner) = clause_in_parentheses(script, position) {
         return inner;
     }
-    if has_empty_name(script, position) {
-        return error.with_hint(EMPTY_NAME);
+    match text.strip_prefix("Expected: ").and_then(|m| m.rsplit_once(", found: ")) {
+        Some((expected, _)) => stray(&quoted(plain(expected)), script, position),
+        None => Error::syntax(reworded(text)).at(position),
     }
-    let index = script.tokens().iter().position(|t| at(t.span.start) == Some(position));
-    let Some(index) = index else { return error };
-    let significant = |t: &&TokenWithSpan| !is_space(t);
-    let before = script.tokens()[..index].iter().rev().find(significant);
-    let next = script.tokens()[index + 1..].iter().find(significant);
-    let found = &script.tokens()[index];
-    match found.token {
-        Token::Word(_) => stray_word(error, before, found, next.unwrap_or(found)),
-        Token::Placeholder(ref name) if name.len() > 1 && name[1..].starts_with(char::is_alphabetic) => {
-            error.with_hint(format!("put the view's name before it: my_view{name}"))
-        }
-        _ => error,
+}
+
+/// What sqlparser expects, in our words where its own say little.
+fn plain(expected: &str) -> &str {
+    match expected {
+        "identifier" => "a name",
+        "an SQL statement" => "a statement",
+        "an expression" | "an expression:" => "an expression",
+        "SELECT, VALUES, or a subquery in the query body" => "SELECT, VALUES or a query in parentheses",
+        other => other.trim_end_matches([':', '.']),
+    }
+}
+
+/// What is expected, in backticks if it is a sign and no word.
+fn quoted(expected: &str) -> String {
+    match expected.contains(char::is_alphanumeric) {
+        true => expected.to_owned(),
+        false => format!("`{expected}`"),
     }
 }
 
@@ -239,16 +264,10 @@ fn split_location(message: &str) -> (&str, Option<Position>) {
     }
 }
 
-/// "Expected: a, found: b" as "expected a, found `b`"; anything else with a small first letter and no full stop.
+/// A message with a small first letter and no full stop.
 fn reworded(message: &str) -> String {
     let message = message.trim().trim_end_matches('.');
     let message = message.strip_prefix("sql parser error: ").unwrap_or(message);
-    if let Some((expected, found)) = message.strip_prefix("Expected: ").and_then(|m| m.rsplit_once(", found: ")) {
-        return match found {
-            "EOF" => format!("expected {expected}, found the end of the text"),
-            _ => format!("expected {expected}, found `{}`", clip(found, SHOWN_CHARS)),
-        };
-    }
     let mut chars = message.chars();
     let second_is_upper = message.chars().nth(1).is_some_and(char::is_uppercase);
     match chars.next() {
@@ -284,37 +303,28 @@ fn clause_in_parentheses(script: &Script<'_>, position: Position) -> Option<Erro
             Token::RParen => depth -= 1,
             _ => {}
         }
-        let is_word = |n: usize, w: &str| {
-            tokens.get(i + n).and_then(|t| word(t)).is_some_and(|found| found.eq_ignore_ascii_case(w))
-        };
+        let is_at = |n: usize, w: &str| tokens.get(i + n).is_some_and(|t| is_word(t, w));
         // A join may well be `ON late`, so that a fate must follow.
-        let is_fate = || ["UPDATE", "DROP", "SIDE", "RECOMPUTE"].iter().any(|fate| is_word(2, fate));
+        let is_fate = || ["UPDATE", "DROP", "SIDE", "RECOMPUTE"].iter().any(|fate| is_at(2, fate));
         let starts = |phrase: &&&str| {
-            phrase.split(' ').enumerate().all(|(n, w)| is_word(n, w)) && (!phrase.starts_with("ON ") || is_fate())
+            phrase.split(' ').enumerate().all(|(n, w)| is_at(n, w)) && (!phrase.starts_with("ON ") || is_fate())
         };
         if depth > 0
             && let Some(phrase) = CLAUSE_PHRASES.iter().find(starts)
         {
             let error =
                 Error::syntax(format!("{phrase} belongs to the whole statement, not to a query in parentheses"));
-            let error = error.with_hint("write it behind the last closing parenthesis");
-            return Some(match position_of(token.span) {
-                Some(position) => error.at(position),
-                None => error,
-            });
+            return Some(placed_at(error, token.span.start).with_hint("write it behind the last closing parenthesis"));
         }
     }
     None
 }
 
 /// Whether a word that a name must follow is followed by none, as when a shell took `$late` out of `FROM $late WHERE`.
-fn has_empty_name(script: &Script<'_>, position: Position) -> bool {
+fn has_empty_name(tokens: &[&TokenWithSpan]) -> bool {
     let before_name = ["FROM", "JOIN", "SUBSCRIBE", "DESCRIBE", "INTO"];
     let after_name = ["WHERE", "GROUP", "ORDER", "LIMIT", "HAVING", "JOIN"];
-    let is_one_of = |token: &TokenWithSpan, words: &[&str]| {
-        word(token).is_some_and(|found| words.iter().any(|w| w.eq_ignore_ascii_case(found)))
-    };
-    let tokens = statement_around(script, position);
+    let is_one_of = |token: &TokenWithSpan, words: &[&str]| words.iter().any(|w| is_word(token, w));
     tokens.iter().enumerate().any(|(i, token)| {
         is_one_of(token, &before_name)
             && tokens.get(i + 1).is_none_or(|next| is_one_of(next, &after_name) || next.token == Token::RParen)
@@ -361,7 +371,7 @@ impl Visitor for Ignored {
         } else {
             return ControlFlow::Continue(());
         };
-        ControlFlow::Break(placed(Error::unsupported(error), query.span()))
+        ControlFlow::Break(placed_at(Error::unsupported(error), query.span().start))
     }
 
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<Error> {
@@ -386,12 +396,12 @@ impl Visitor for Ignored {
             }
             _ => return ControlFlow::Continue(()),
         };
-        ControlFlow::Break(placed(error, factor.span()))
+        ControlFlow::Break(placed_at(error, factor.span().start))
     }
 }
 
-fn placed(error: Error, span: datafusion::sql::sqlparser::tokenizer::Span) -> Error {
-    match position_of(span) {
+fn placed_at(error: Error, location: Location) -> Error {
+    match at(location) {
         Some(position) => error.at(position),
         None => error,
     }

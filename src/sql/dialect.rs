@@ -34,6 +34,7 @@ const CLAUSE_STARTS: &[(&str, &[&str])] = &[
     ("GRACE", &["PERIOD"]),
     ("EMIT", &["ON", "AFTER", "CHANGES", "FINAL"]),
     ("FINALIZE", &["AFTER"]),
+    ("ON", &["LATE", "EXPIRED"]),
 ];
 
 /// Answers each of the methods named with what the generic dialect answers.

@@ -10,6 +10,8 @@ mod interval;
 mod parser;
 mod source;
 pub mod statement;
+#[cfg(test)]
+mod tests;
 mod text;
 mod view;
 mod window_call;

@@ -109,14 +109,11 @@ fn create(cursor: &mut Cursor<'_, '_>) -> Result<Statement> {
     if kind(replace, "VIEW") {
         return view::create_macro(cursor, start);
     }
-    if let Some(found) = cursor.word(replace)
-        && let Some(near) =
-            diagnostics::nearest(found, &["SOURCE", "STREAM", "MATERIALIZED", "VIEW", "TABLE", "SCHEDULE"])
-    {
+    let kinds = ["SOURCE", "STREAM", "MATERIALIZED", "VIEW", "TABLE", "SCHEDULE"];
+    let near = cursor.word(replace).is_some_and(|w| diagnostics::nearest(w, &kinds).is_some());
+    if near || cursor.ends_at(replace) {
         cursor.skip(replace);
-        return Err(cursor
-            .unexpected("SOURCE, STREAM, MATERIALIZED VIEW, VIEW, TABLE or EXTERNAL TABLE")
-            .with_hint(format!("did you mean {near}?")));
+        return Err(cursor.unexpected_word("SOURCE, STREAM, MATERIALIZED VIEW, VIEW, TABLE or EXTERNAL TABLE", &kinds));
     }
     passthrough(cursor)
 }
@@ -144,6 +141,5 @@ pub(super) fn expect_end(cursor: &Cursor<'_, '_>) -> Result<()> {
     if cursor.is_end() {
         return Ok(());
     }
-    let error = cursor.unexpected("the end of the statement");
-    Err(diagnostics::stray_word(error, cursor.before().next(), cursor.peek(0), cursor.peek(1)))
+    Err(cursor.stray("the end of the statement"))
 }

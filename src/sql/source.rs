@@ -1,9 +1,12 @@
 //! `CREATE SOURCE`, `CREATE STREAM`, and Flink's `CREATE TABLE … WITH ('connector' = …)`, which mean the same.
 
-use datafusion::sql::sqlparser::ast::{self, BinaryOperator, DataType, Expr, TimezoneInfo};
+use datafusion::sql::sqlparser::ast::{
+    self, ArrayElemTypeDef, BinaryOperator, DataType, Expr, StructField, TimezoneInfo,
+};
 use datafusion::sql::sqlparser::tokenizer::{Location, Token};
 
 use super::cursor::Cursor;
+use super::diagnostics::nearest;
 use super::interval::{HINT, interval_from_expr};
 use super::statement::{
     ColumnKind, CreateSource, Interval, SourceColumn, Spanned, Statement, Watermark, WatermarkStrategy,
@@ -132,8 +135,7 @@ fn column(cursor: &mut Cursor<'_, '_>) -> Result<SourceColumn> {
     if matches!(cursor.peek(0).token, Token::Comma | Token::RParen) {
         return Err(cursor.unexpected(&format!("a type for column `{}`", name.node)));
     }
-    let data_type = if cursor.eat("TIMESTAMP_LTZ") { timestamp_ltz(cursor)? } else { cursor.data_type()? };
-    let data_type = known_type(data_type, position)?;
+    let data_type = known_type(cursor.data_type()?, position)?;
     let mut metadata = None;
     let mut not_null = false;
     loop {
@@ -164,44 +166,60 @@ fn column(cursor: &mut Cursor<'_, '_>) -> Result<SourceColumn> {
     Ok(SourceColumn { name, kind, not_null })
 }
 
-/// Flink's name for an instant, behind the word: `[(precision)]`.
-fn timestamp_ltz(cursor: &mut Cursor<'_, '_>) -> Result<DataType> {
-    let mut precision = None;
-    if cursor.eat_token(&Token::LParen) {
-        precision = Some(cursor.unsigned("a precision")?);
-        cursor.expect_token(&Token::RParen, ")")?;
-    }
-    Ok(DataType::Timestamp(precision, TimezoneInfo::WithTimeZone))
-}
+/// Names of types, for guessing.
+const TYPES: &[&str] = &[
+    "BOOLEAN",
+    "TINYINT",
+    "SMALLINT",
+    "INT",
+    "INTEGER",
+    "BIGINT",
+    "REAL",
+    "FLOAT",
+    "DOUBLE",
+    "DECIMAL",
+    "VARCHAR",
+    "STRING",
+    "TEXT",
+    "DATE",
+    "TIME",
+    "TIMESTAMP",
+    "STRUCT",
+    "ARRAY",
+    "MAP",
+    "BYTES",
+];
 
-/// Flink's `BYTES` by the name DataFusion knows it under; a name that is no type at all is refused.
+/// Flink's `TIMESTAMP_LTZ` and `BYTES` by the names DataFusion knows them under, at any depth. A name that is no type is
+/// refused.
 fn known_type(data_type: DataType, position: Position) -> Result<DataType> {
+    let inner = |boxed: Box<DataType>| known_type(*boxed, position).map(Box::new);
     match data_type {
         DataType::Bytes(None) | DataType::Varbinary(None) | DataType::Binary(None) => Ok(DataType::Bytea),
+        DataType::Custom(name, modifiers) if name.to_string().eq_ignore_ascii_case("TIMESTAMP_LTZ") => {
+            let precision = modifiers.first().and_then(|p| p.parse().ok());
+            Ok(DataType::Timestamp(precision, TimezoneInfo::WithTimeZone))
+        }
         DataType::Custom(name, _) => {
             let name = name.to_string();
-            let words = [
-                "BIGINT",
-                "INT",
-                "SMALLINT",
-                "DOUBLE",
-                "BOOLEAN",
-                "VARCHAR",
-                "STRING",
-                "TIMESTAMP",
-                "DATE",
-                "DECIMAL",
-                "STRUCT",
-            ];
             let error = Error::syntax(format!("`{name}` is no type")).at(position);
-            Err(match super::diagnostics::nearest(&name, &words) {
+            Err(match nearest(&name, TYPES) {
                 Some(near) => error.with_hint(format!("did you mean {near}?")),
-                None if name.eq_ignore_ascii_case("ROW") => error.with_hint("write STRUCT<a INT, b VARCHAR>"),
-                None => error.with_hint(
-                    "types are BOOLEAN, INT, BIGINT, DOUBLE, DECIMAL, VARCHAR, DATE, TIMESTAMP, STRUCT<…> and the like",
-                ),
+                None => error.with_hint("types are BOOLEAN, INT, BIGINT, DOUBLE, DECIMAL(p, s), VARCHAR, DATE, TIMESTAMP, STRUCT<…> and the like"),
             })
         }
+        DataType::Struct(fields, brackets) => {
+            let known =
+                |field: StructField| Ok(StructField { field_type: known_type(field.field_type, position)?, ..field });
+            Ok(DataType::Struct(fields.into_iter().map(known).collect::<Result<_>>()?, brackets))
+        }
+        DataType::Array(ArrayElemTypeDef::AngleBracket(element)) => {
+            Ok(DataType::Array(ArrayElemTypeDef::AngleBracket(inner(element)?)))
+        }
+        DataType::Array(ArrayElemTypeDef::SquareBracket(element, size)) => {
+            Ok(DataType::Array(ArrayElemTypeDef::SquareBracket(inner(element)?, size)))
+        }
+        DataType::Map(key, value) => Ok(DataType::Map(inner(key)?, inner(value)?)),
         other => Ok(other),
     }
 }

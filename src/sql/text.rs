@@ -1,5 +1,6 @@
 //! A SQL text as tokens that know their place in it, and how to cut it into statements.
 
+use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan, Tokenizer, TokenizerError};
 
 use super::diagnostics;
@@ -17,9 +18,16 @@ pub(super) struct Script<'t> {
 impl<'t> Script<'t> {
     /// Cuts `text` into tokens.
     pub(super) fn try_new(text: &'t str) -> Result<Self> {
-        match Self::read(text) {
-            (script, None) => Ok(script),
-            (_, Some(error)) => Err(diagnostics::from_tokenizer(&error)),
+        let (script, error) = Self::read(text);
+        let empty = |t: &&TokenWithSpan| matches!(&t.token, Token::Word(w) if w.value.is_empty());
+        match (error, script.tokens.iter().find(empty)) {
+            (None, None) => Ok(script),
+            (Some(error), _) => {
+                // Where a comment starts tells more than where the text ends.
+                let start = script.tokens.last().map_or(Location::new(1, 1), |t| t.span.end);
+                Err(diagnostics::from_tokenizer(&error, start))
+            }
+            (None, Some(token)) => Err(diagnostics::empty_name(token)),
         }
     }
 
@@ -27,6 +35,7 @@ impl<'t> Script<'t> {
     fn read(text: &'t str) -> (Self, Option<TokenizerError>) {
         let mut tokens = Vec::new();
         let error = Tokenizer::new(&DIALECT, text).tokenize_with_location_into_buf(&mut tokens).err();
+        rows_are_structs(&mut tokens);
         let line_starts = std::iter::once(0).chain(text.match_indices('\n').map(|(i, _)| i + 1)).collect();
         (Self { text, line_starts, tokens }, error)
     }
@@ -57,6 +66,22 @@ impl<'t> Script<'t> {
             .and_then(|t| at(t.span.end))
             .unwrap_or(Position { line: 1, column: 1 })
     }
+}
+
+/// Gives sqlparser Flink's `ROW<a INT>` as the `STRUCT<a INT>` it knows, in statements that declare columns.
+fn rows_are_structs(tokens: &mut [TokenWithSpan]) {
+    for statement in tokens.split_mut(|t| t.token == Token::SemiColon) {
+        let declares = statement.iter().find(|t| !is_space(t)).is_some_and(|t| is_keyword(t, Keyword::CREATE));
+        for i in 1..if declares { statement.len() } else { 0 } {
+            if statement[i].token == Token::Lt && is_keyword(&statement[i - 1], Keyword::ROW) {
+                statement[i - 1].token = Token::make_keyword("STRUCT");
+            }
+        }
+    }
+}
+
+fn is_keyword(token: &TokenWithSpan, keyword: Keyword) -> bool {
+    matches!(&token.token, Token::Word(w) if w.keyword == keyword)
 }
 
 /// Whether a token is white space or a comment.
@@ -139,7 +164,7 @@ mod tests {
         assert_eq!(pieces("SELECT 1"), vec![("SELECT 1", 1, 1, false)]);
         assert_eq!(
             pieces("SELECT ';' ;\n  /* a; /* b; */ */ SELECT \"x;y\" -- c;\n, `;` ;"),
-            vec![("SELECT ';'", 1, 1, true), ("SELECT \"x;y\" -- c;\n, `;`", 2, 22, true)]
+            vec![("SELECT ';'", 1, 1, true), ("SELECT \"x;y\" -- c;\n, `;`", 2, 21, true)]
         );
         assert_eq!(
             pieces("SELECT $$a;b$$; SELECT $x$;$x$ ; SELECT * FROM v$late;"),

@@ -79,7 +79,7 @@ impl WindowFunction {
             (Self::Cumulate, true) => {
                 "CUMULATE(TABLE t, DESCRIPTOR(ts), INTERVAL '1 hour', INTERVAL '1 day'), step before size"
             }
-            (Self::Session, true) => "SESSION(TABLE t PARTITION BY k, DESCRIPTOR(ts), INTERVAL '10 minutes')",
+            (Self::Session, true) => "SESSION(TABLE t PARTITION BY (k, l), DESCRIPTOR(ts), INTERVAL '10 minutes')",
             (Self::Tumble, false) => "tumble(ts, INTERVAL '1 hour')",
             (Self::Hop, false) => "hop(ts, INTERVAL '5 minutes', INTERVAL '1 hour'), slide before size",
             (Self::Cumulate, false) => "cumulate(ts, INTERVAL '1 hour', INTERVAL '1 day'), step before size",
@@ -171,7 +171,8 @@ impl WindowCall {
         Some(call.map(|call| Self { alias: alias.clone(), ..call }))
     }
 
-    /// The call a function in GROUP BY or SELECT is; `None` if it is another function.
+    /// The call a function in GROUP BY or SELECT is; `None` if it is another function. A table function's inner call is no
+    /// such function: decode FROM with [`WindowCall::from_table_factor`] only.
     ///
     /// # Errors
     ///
@@ -440,4 +441,251 @@ fn start_or(span: Span, otherwise: Position) -> Position {
 
 fn start(span: Span) -> Position {
     start_or(span, Position { line: 1, column: 1 })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::ControlFlow;
+
+    use datafusion::sql::sqlparser::ast::{Visit, Visitor};
+
+    use super::*;
+    use crate::sql::{Statement, parse_one};
+
+    impl WindowInput {
+        fn text(&self) -> String {
+            match self {
+                Self::Table(name) => name.to_string(),
+                Self::Query(query) => format!("({query})"),
+            }
+        }
+    }
+
+    /// A call on one line: everything but positions.
+    fn line(call: &WindowCall) -> String {
+        let mut parts = vec![call.function.as_str().to_lowercase()];
+        parts.extend(call.input.as_ref().map(WindowInput::text));
+        if !call.partition_by.is_empty() {
+            parts.push(format!(
+                "by {}",
+                call.partition_by.iter().map(ToString::to_string).collect::<Vec<_>>().join("+")
+            ));
+        }
+        parts.extend(call.time.as_ref().map(|t| format!("on {}", t.node)));
+        parts.push(match &call.lengths {
+            WindowLengths::Tumble { size } => format!("size={}", size.node),
+            WindowLengths::Hop { slide, size } => format!("slide={} size={}", slide.node, size.node),
+            WindowLengths::Cumulate { step, size } => format!("step={} size={}", step.node, size.node),
+            WindowLengths::Session { gap } => format!("gap={}", gap.node),
+        });
+        parts.extend(call.offset.as_ref().map(|o| format!("offset={}", o.node)));
+        parts.extend(call.time_zone.as_ref().map(|z| format!("zone={}", z.node)));
+        parts.extend(call.alias.as_ref().map(|a| format!("as {}", a.name)));
+        parts.join(" ")
+    }
+
+    /// The first call in a FROM, or in an expression of a GROUP BY.
+    fn first(sql: &str) -> Option<Result<WindowCall>> {
+        struct First(bool);
+        impl Visitor for First {
+            type Break = Result<WindowCall>;
+            fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<Self::Break> {
+                match WindowCall::from_table_factor(factor) {
+                    Some(call) => ControlFlow::Break(call),
+                    None => ControlFlow::Continue(()),
+                }
+            }
+            fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Self::Break> {
+                match expr {
+                    Expr::Function(f) if self.0 => match WindowCall::from_function(f) {
+                        Some(call) => ControlFlow::Break(call),
+                        None => ControlFlow::Continue(()),
+                    },
+                    _ => ControlFlow::Continue(()),
+                }
+            }
+        }
+        let Statement::Select(select) = parse_one(sql).expect(sql) else { panic!("{sql} is no query") };
+        let in_group_by = sql.contains("GROUP BY");
+        match select.query.visit(&mut First(in_group_by)) {
+            ControlFlow::Break(call) => Some(call),
+            ControlFlow::Continue(()) => None,
+        }
+    }
+
+    #[test]
+    fn all_spellings_say_the_same() {
+        for (sql, expected) in [
+            ("TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1 hour')", "tumble t on ts size=1 hour"),
+            ("tumble(table t, descriptor(ts), interval '1 hour') AS w", "tumble t on ts size=1 hour as w"),
+            ("TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' HOUR)) w", "tumble t on ts size=1 hour as w"),
+            ("TUMBLE(t, ts, INTERVAL '1 hour')", "tumble t on ts size=1 hour"),
+            ("TUMBLE(TABLE(t), ts, INTERVAL '1 hour')", "tumble t on ts size=1 hour"),
+            ("TUMBLE(TABLE db.t, DESCRIPTOR(w.ts), INTERVAL '1 hour')", "tumble db.t on w.ts size=1 hour"),
+            ("TUMBLE(TABLE \"T t\", DESCRIPTOR(\"Ts\"), INTERVAL '1 hour')", "tumble \"T t\" on \"Ts\" size=1 hour"),
+            (
+                "TUMBLE(DATA => TABLE t, TIMECOL => DESCRIPTOR(ts), SIZE => INTERVAL '10' MINUTES, OFFSET => INTERVAL '-5' MINUTE)",
+                "tumble t on ts size=10 minutes offset=-5 minutes",
+            ),
+            ("TUMBLE(SIZE => INTERVAL '1 m', TIMECOL => ts, DATA => t)", "tumble t on ts size=1 minute"),
+            (
+                "TUMBLE(t, ts, INTERVAL '1 day', TIME_ZONE => 'Europe/Berlin')",
+                "tumble t on ts size=1 day zone=Europe/Berlin",
+            ),
+            ("TUMBLE(t, ts, INTERVAL '1 day', 'Asia/Kolkata')", "tumble t on ts size=1 day zone=Asia/Kolkata"),
+            (
+                "TUMBLE(t, ts, INTERVAL '1 day', INTERVAL '1 hour', 'Asia/Kolkata')",
+                "tumble t on ts size=1 day offset=1 hour zone=Asia/Kolkata",
+            ),
+            ("TUMBLE((SELECT a FROM x), ts, INTERVAL '1 m')", "tumble (SELECT a FROM x) on ts size=1 minute"),
+            ("TUMBLE(TABLE (SELECT a FROM x), ts, INTERVAL '1 m')", "tumble (SELECT a FROM x) on ts size=1 minute"),
+            (
+                "HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '5' MINUTES, INTERVAL '10' MINUTES)",
+                "hop t on ts slide=5 minutes size=10 minutes",
+            ),
+            (
+                "HOP(TABLE t, DESCRIPTOR(ts), SIZE => INTERVAL '10 m', SLIDE => INTERVAL '5 m')",
+                "hop t on ts slide=5 minutes size=10 minutes",
+            ),
+            (
+                "CUMULATE(TABLE t, DESCRIPTOR(ts), INTERVAL '2 m', INTERVAL '10 m')",
+                "cumulate t on ts step=2 minutes size=10 minutes",
+            ),
+            (
+                "CUMULATE(TABLE t, DESCRIPTOR(ts), STEP => INTERVAL '2 m', SIZE => INTERVAL '10 m')",
+                "cumulate t on ts step=2 minutes size=10 minutes",
+            ),
+            ("SESSION(TABLE t, DESCRIPTOR(ts), INTERVAL '5 m')", "session t on ts gap=5 minutes"),
+            ("SESSION(TABLE t PARTITION BY k, DESCRIPTOR(ts), INTERVAL '5 m')", "session t by k on ts gap=5 minutes"),
+            (
+                "SESSION(TABLE t PARTITION BY (k, l), DESCRIPTOR(ts), GAP => INTERVAL '5 m')",
+                "session t by k+l on ts gap=5 minutes",
+            ),
+            ("TABLE(SESSION(TABLE t PARTITION BY k, ts, INTERVAL '5 m'))", "session t by k on ts gap=5 minutes"),
+        ] {
+            let call = first(&format!("SELECT * FROM {sql}")).expect(sql).expect(sql);
+            assert_eq!(line(&call), expected, "{sql}");
+        }
+        for (sql, expected) in [
+            ("tumble(ts, INTERVAL '1 hour')", "tumble on ts size=1 hour"),
+            ("tumble(interval '1 hour')", "tumble size=1 hour"),
+            ("TUMBLE(t.ts, SIZE => INTERVAL '1 hour')", "tumble on t.ts size=1 hour"),
+            ("tumble(ts, INTERVAL '1 day', TIME_ZONE => 'UTC')", "tumble on ts size=1 day zone=UTC"),
+            ("tumble(INTERVAL '1 day', 'UTC')", "tumble size=1 day zone=UTC"),
+            ("hop(ts, INTERVAL '1 m', INTERVAL '5 m')", "hop on ts slide=1 minute size=5 minutes"),
+            ("hop(INTERVAL '1 m', INTERVAL '5 m')", "hop slide=1 minute size=5 minutes"),
+            ("cumulate(ts, INTERVAL '1 m', INTERVAL '5 m')", "cumulate on ts step=1 minute size=5 minutes"),
+            ("session(ts, INTERVAL '5 m')", "session on ts gap=5 minutes"),
+            ("session(INTERVAL '5 m')", "session gap=5 minutes"),
+        ] {
+            let call = first(&format!("SELECT count(*) FROM t GROUP BY k, {sql}")).expect(sql).expect(sql);
+            assert_eq!(line(&call), expected, "{sql}");
+        }
+    }
+
+    #[test]
+    fn other_functions_and_tables_are_left_alone() {
+        for sql in ["SELECT * FROM tumble", "SELECT * FROM generate_series(1, 2)", "SELECT * FROM t GROUP BY abs(a)"] {
+            assert!(first(sql).is_none(), "{sql}");
+        }
+    }
+
+    /// Kind, place and text of what is wrong.
+    fn error(sql: &str) -> String {
+        let error = first(sql).expect(sql).expect_err(sql);
+        let place = error.position().map_or_else(String::new, |p| p.column.to_string());
+        format!("{} {place}: {} ({})", error.kind().as_str(), error.message(), error.hint().unwrap_or("-"))
+    }
+
+    #[test]
+    fn c07_zero_or_negative_interval() {
+        for (sql, expected) in [
+            (
+                "SELECT * FROM TUMBLE(t, ts, INTERVAL '0 s')",
+                "invalid 38: TUMBLE's size must be above zero, is `0 seconds` (-)",
+            ),
+            (
+                "SELECT * FROM HOP(t, ts, INTERVAL '1 s', INTERVAL '0 s')",
+                "invalid 51: HOP's size must be above zero, is `0 seconds` (-)",
+            ),
+            (
+                "SELECT * FROM HOP(t, ts, INTERVAL '-1 s', INTERVAL '-1 s')",
+                "invalid 35: HOP's slide must be above zero, is `-1 second` (-)",
+            ),
+            (
+                "SELECT 1 FROM t GROUP BY session(ts, - INTERVAL '1 s')",
+                "invalid 49: SESSION's gap must be above zero, is `-1 second` (-)",
+            ),
+        ] {
+            assert_eq!(error(sql), expected, "{sql}");
+        }
+    }
+
+    #[test]
+    fn wrong_arguments_are_named() {
+        for (sql, expected) in [
+            (
+                "SELECT * FROM HOP(t, ts, INTERVAL '1 s')",
+                "syntax 15: HOP needs a size (write HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '5 minutes', INTERVAL '1 hour'), slide before size)",
+            ),
+            (
+                "SELECT * FROM TUMBLE(t, SIZE => INTERVAL '1 s')",
+                "syntax 15: TUMBLE needs a time column (write TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1 hour'))",
+            ),
+            (
+                "SELECT * FROM TUMBLE(t, ts, SIZ => INTERVAL '1 s')",
+                "syntax 29: TUMBLE has no argument `SIZ` (did you mean SIZE?)",
+            ),
+            (
+                "SELECT * FROM SESSION(t, ts, WIDTH => INTERVAL '1 s')",
+                "syntax 30: SESSION has no argument `WIDTH` (its arguments are DATA, TIMECOL and GAP)",
+            ),
+            (
+                "SELECT * FROM TUMBLE(t, ts, INTERVAL '1 s', SIZE => INTERVAL '1 s')",
+                "syntax 62: TUMBLE is given SIZE twice (-)",
+            ),
+            (
+                "SELECT * FROM TUMBLE(t, ts, '1 hour')",
+                "syntax 29: TUMBLE's size: expected an interval, found `'1 hour'` (write a length as INTERVAL '5 minutes')",
+            ),
+            (
+                "SELECT * FROM TUMBLE(1, ts, INTERVAL '1 s')",
+                "syntax 22: TUMBLE expects a table first, found `1` (write TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1 hour'))",
+            ),
+            (
+                "SELECT * FROM TUMBLE(t, ts, INTERVAL '1 s', TIME_ZONE => 5)",
+                "syntax 58: expected a time zone in quotes, found `5` (write TIME_ZONE => 'Europe/Berlin')",
+            ),
+            (
+                "SELECT * FROM TUMBLE(TABLE t PARTITION BY k, ts, INTERVAL '1 s')",
+                "syntax 43: TUMBLE takes no PARTITION BY (group by the keys instead; only SESSION needs them beforehand)",
+            ),
+            (
+                "SELECT * FROM SESSION(TABLE t PARTITION BY k, l, DESCRIPTOR(ts), INTERVAL '1 s')",
+                "syntax 75: SESSION has too many arguments (write SESSION(TABLE t PARTITION BY (k, l), DESCRIPTOR(ts), INTERVAL '10 minutes'))",
+            ),
+            (
+                "SELECT 1 FROM t GROUP BY tumble(ts, INTERVAL '1 s') OVER ()",
+                "syntax 26: TUMBLE is no aggregate: it takes no OVER, FILTER, DISTINCT or ORDER BY (-)",
+            ),
+        ] {
+            assert_eq!(error(sql), expected, "{sql}");
+        }
+    }
+
+    /// The tree prints as SQL that reads back as the same tree, which `CREATE VIEW` macros rely on.
+    #[test]
+    fn the_encoding_prints_and_parses_as_itself() {
+        for sql in [
+            "SELECT * FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1 hour')",
+            "SELECT * FROM TABLE(SESSION(TABLE t PARTITION BY (k, l), DESCRIPTOR(ts), INTERVAL '1 hour'))",
+            "SELECT * FROM TUMBLE(TABLE (SELECT a FROM x), DESCRIPTOR(ts), INTERVAL '1 hour')",
+        ] {
+            let Statement::Select(read) = parse_one(sql).expect(sql) else { panic!("{sql}") };
+            let printed = read.query.to_string();
+            let call = first(sql).expect(sql).expect(sql);
+            let again = first(&printed).expect(&printed).expect(&printed);
+            assert_eq!(line(&call), line(&again), "{printed}");
+        }
+    }
 }
