@@ -32,32 +32,82 @@ pub struct Interval {
 
 /// One statement.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "there are few statements at a time, and each is moved a few times")]
 pub enum Statement {
     /// `CREATE SOURCE | STREAM`, or Flink's `CREATE TABLE … WITH ('connector' = …)`.
     CreateSource(CreateSource),
     /// `CREATE MATERIALIZED VIEW v AS SELECT … clauses`.
     CreateMaterializedView(CreateMaterializedView),
     /// `CREATE VIEW v AS SELECT …`: a macro.
-    CreateView { name: String, or_replace: bool, if_not_exists: bool, query: Box<ast::Query>, text: String },
+    CreateView {
+        /// Name, folded to lower case unless quoted.
+        name: String,
+        /// `OR REPLACE`.
+        or_replace: bool,
+        /// `IF NOT EXISTS`.
+        if_not_exists: bool,
+        /// What the name stands for.
+        query: Box<ast::Query>,
+        /// The statement's own text, kept in the catalog.
+        text: String,
+    },
     /// `SELECT … clauses`, on its own.
     Select(StreamQuery),
     /// `SUBSCRIBE v [SINCE t | EPOCH n] [WITH SNAPSHOT]`.
-    Subscribe { view: Spanned<String>, since: Option<Since>, snapshot: bool },
+    Subscribe {
+        /// The view.
+        view: Spanned<String>,
+        /// Where to start; `None`: with what is committed next.
+        since: Option<Since>,
+        /// Whether the current rows come first.
+        snapshot: bool,
+    },
     /// `EXPLAIN [ANALYZE] [BATCH] statement`.
-    Explain { analyze: bool, batch: bool, statement: Box<Statement> },
+    Explain {
+        /// Run it and report what happened.
+        analyze: bool,
+        /// Explain the batch run instead of what the statement does by itself.
+        batch: bool,
+        /// A SELECT, a CREATE VIEW of either kind, an INSERT, or what DataFusion does itself.
+        statement: Box<Statement>,
+    },
     /// `DESCRIBE name`.
-    Describe { name: Spanned<String> },
-    /// `SHOW SOURCES | VIEWS | JOBS | WATERMARKS | LATENESS | TABLES | FUNCTIONS | ALL | variable`.
+    Describe {
+        /// A source, view, table, or a part of a view such as `v$late`.
+        name: Spanned<String>,
+    },
+    /// `SHOW SOURCES | VIEWS | JOBS | WATERMARKS | LATENESS`. Other `SHOW`s are DataFusion's.
     Show(Show),
     /// `DROP SOURCE | MATERIALIZED VIEW | VIEW | TABLE [IF EXISTS] name`.
-    Drop { kind: DropKind, if_exists: bool, name: Spanned<String> },
-    /// `INSERT INTO source VALUES …` and `INSERT INTO source SELECT …`. `statement` is all of it, for a name that turns
-    /// out to be a table DataFusion keeps.
-    Insert { source: Spanned<String>, columns: Vec<String>, query: Box<ast::Query>, statement: Box<DfStatement> },
-    /// `PAUSE v`, `RESUME v`.
-    Pause { view: Spanned<String> },
-    /// See [`Statement::Pause`].
-    Resume { view: Spanned<String> },
+    Drop {
+        /// What it must be.
+        kind: DropKind,
+        /// Whether its absence is no error.
+        if_exists: bool,
+        /// Its name.
+        name: Spanned<String>,
+    },
+    /// `INSERT INTO source VALUES …` and `INSERT INTO source SELECT …`.
+    Insert {
+        /// The source, or a table that DataFusion keeps.
+        source: Spanned<String>,
+        /// Columns named, folded to lower case unless quoted; empty: all of them, in order.
+        columns: Vec<String>,
+        /// The rows.
+        query: Box<ast::Query>,
+        /// All of the statement, for a name that turns out to be a table of DataFusion's.
+        statement: Box<DfStatement>,
+    },
+    /// `PAUSE v`.
+    Pause {
+        /// The view.
+        view: Spanned<String>,
+    },
+    /// `RESUME v`.
+    Resume {
+        /// The view.
+        view: Spanned<String>,
+    },
     /// Anything DataFusion does itself: `SET`, `COPY`, `CREATE EXTERNAL TABLE`, `CREATE TABLE AS`, …
     Passthrough(Box<DfStatement>),
 }
@@ -100,7 +150,12 @@ pub enum ColumnKind {
     /// `name AS expr`.
     Computed(Box<ast::Expr>),
     /// `name TYPE METADATA [FROM 'key']`.
-    Metadata { data_type: ast::DataType, key: String },
+    Metadata {
+        /// The column's type.
+        data_type: ast::DataType,
+        /// What the connector calls it; the column's name unless `FROM` says otherwise.
+        key: String,
+    },
 }
 
 /// `WATERMARK FOR column …`.
@@ -118,15 +173,31 @@ pub struct Watermark {
 
 /// The four watermark forms.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a source has one")]
 pub enum WatermarkStrategy {
     /// `AS expr`: bounded out-of-orderness when it is `column - interval`.
     Expression(Spanned<ast::Expr>),
     /// `AS expr PER KEY (cols) TIMEOUT INTERVAL …`.
-    PerKey { expr: Spanned<ast::Expr>, keys: Vec<Spanned<String>>, timeout: Interval },
+    PerKey {
+        /// What the watermark of a key is the maximum of.
+        expr: Spanned<ast::Expr>,
+        /// The key columns.
+        keys: Vec<Spanned<String>>,
+        /// How far a key may lag, in event time, before it stops holding the watermark back.
+        timeout: Interval,
+    },
     /// `[AS expr] PUNCTUATED WHEN cond`.
-    Punctuated { expr: Spanned<ast::Expr>, when: Spanned<ast::Expr> },
+    Punctuated {
+        /// What the watermark is the maximum of, over marked rows; the event-time column itself unless given.
+        expr: Spanned<ast::Expr>,
+        /// Whether a row is marked.
+        when: Spanned<ast::Expr>,
+    },
     /// `AS PROCTIME() - INTERVAL …`.
-    ProcessingTime { delay: Interval },
+    ProcessingTime {
+        /// What is subtracted from the clock; not negative.
+        delay: Interval,
+    },
 }
 
 /// `CREATE MATERIALIZED VIEW`.
@@ -185,13 +256,19 @@ impl Clauses {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnLate {
     /// Fold in and publish corrections, at most `max_updates` late versions per identity.
-    Update { max_updates: Option<u32> },
+    Update {
+        /// `MAX n UPDATES`; `None`: no limit.
+        max_updates: Option<u32>,
+    },
     /// Count only.
     Drop,
     /// Keep in `v$late`.
     SideOutput,
     /// Queue the window for a batch run.
-    Recompute { every: Option<Interval> },
+    Recompute {
+        /// `EVERY INTERVAL …`, above zero.
+        every: Option<Interval>,
+    },
 }
 
 impl OnLate {
@@ -212,7 +289,10 @@ pub enum OnExpired {
     /// Count only.
     Drop,
     /// Queue the window for a batch run.
-    Recompute { every: Option<Interval> },
+    Recompute {
+        /// `EVERY INTERVAL …`, above zero.
+        every: Option<Interval>,
+    },
 }
 
 /// When values are published.
@@ -221,7 +301,10 @@ pub enum Emit {
     /// At the close and on late updates.
     OnWindowClose,
     /// Early values too, at most every so often.
-    Changes { every: Option<Interval> },
+    Changes {
+        /// `EVERY INTERVAL …`, above zero.
+        every: Option<Interval>,
+    },
     /// Once, when the window expires.
     OnExpiry,
 }
@@ -245,9 +328,15 @@ pub enum Show {
     /// Running and finished jobs.
     Jobs,
     /// Watermark per source and split.
-    Watermarks { of: Option<String> },
+    Watermarks {
+        /// Of this source or view only.
+        of: Option<String>,
+    },
     /// Conservation counters and the distribution of lateness per view.
-    Lateness { of: Option<String> },
+    Lateness {
+        /// Of this view only.
+        of: Option<String>,
+    },
 }
 
 /// What `DROP` drops.
