@@ -87,10 +87,8 @@ impl NestedWindow {
                     continue;
                 }
                 let fired = closes_at(&self.policy, window.end) <= self.w;
-                let outer = self
-                    .live
-                    .entry((window.end, window.start))
-                    .or_insert_with(|| Outer { fired, ..Outer::default() });
+                let outer =
+                    self.live.entry((window.end, window.start)).or_insert_with(|| Outer { fired, ..Outer::default() });
                 let id: Box<[u8]> = ids.row(row).data().into();
                 match changes.kind {
                     ChangeKind::Upsert => {
@@ -189,4 +187,3 @@ fn by_key(results: &RecordBatch, keys_len: usize) -> Result<HashMap<Box<[u8]>, R
     let ids = converter.convert_columns(columns).map_err(|e| failure(e.into()))?;
     Ok((0..results.num_rows()).map(|row| (ids.row(row).data().into(), results.slice(row, 1))).collect())
 }
-

@@ -124,7 +124,8 @@ impl OrderedRows {
         let time = |us: &dyn Fn(&Refused) -> i64| -> ArrayRef {
             Arc::new(TimestampMicrosecondArray::from_iter_values(refused.iter().map(us)).with_timezone("UTC"))
         };
-        let int = |values: &mut dyn Iterator<Item = i64>| -> ArrayRef { Arc::new(Int64Array::from_iter_values(values)) };
+        let int =
+            |values: &mut dyn Iterator<Item = i64>| -> ArrayRef { Arc::new(Int64Array::from_iter_values(values)) };
         let text = |values: Vec<&str>| -> ArrayRef { Arc::new(StringArray::from(values)) };
         let offset = |(part, row): &(usize, usize)| self.parts[*part].batch.offsets.get(*row);
         let seq = |place: &(usize, usize)| {

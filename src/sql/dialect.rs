@@ -189,7 +189,7 @@ fn in_window_function(parser: &Parser) -> bool {
     false
 }
 
-/// Reads `TABLE t [PARTITION BY k | PARTITION BY (k, …)]` or `TABLE (SELECT …) […]` into its function call.
+/// Reads `TABLE t [PARTITION BY keys]` or `TABLE (SELECT …) […]` into its function call.
 fn table_argument(parser: &mut Parser) -> Result<Expr, ParserError> {
     let table = parser.next_token();
     let Token::Word(keyword) = table.token else { return parser.expected("TABLE", table) };
@@ -203,16 +203,9 @@ fn table_argument(parser: &mut Parser) -> Result<Expr, ParserError> {
             many => Expr::CompoundIdentifier(many),
         }
     };
-    let partition_by = if parser.parse_keywords(&[Keyword::PARTITION, Keyword::BY]) {
-        if parser.consume_token(&Token::LParen) {
-            let keys = parser.parse_comma_separated(Parser::parse_expr)?;
-            parser.expect_token(&Token::RParen)?;
-            keys
-        } else {
-            vec![parser.parse_expr()?]
-        }
-    } else {
-        vec![]
+    let partition_by = match parser.parse_keywords(&[Keyword::PARTITION, Keyword::BY]) {
+        true => partition_keys(parser)?,
+        false => vec![],
     };
     let over = (!partition_by.is_empty()).then(|| {
         ast::WindowType::WindowSpec(ast::WindowSpec {
@@ -236,6 +229,47 @@ fn table_argument(parser: &mut Parser) -> Result<Expr, ParserError> {
         over,
         within_group: vec![],
     }))
+}
+
+/// Reads `k`, `(k, …)`, or `k, …` up to the `DESCRIPTOR` or the named argument that must follow; without one of those a
+/// second key could not be told from the time column.
+fn partition_keys(parser: &mut Parser) -> Result<Vec<Expr>, ParserError> {
+    if parser.consume_token(&Token::LParen) {
+        let keys = parser.parse_comma_separated(Parser::parse_expr)?;
+        parser.expect_token(&Token::RParen)?;
+        return Ok(keys);
+    }
+    let mut keys = vec![parser.parse_expr()?];
+    while parser.peek_token_ref().token == Token::Comma && time_column_ahead(parser) > 1 {
+        parser.advance_token();
+        keys.push(parser.parse_expr()?);
+    }
+    Ok(keys)
+}
+
+/// How many arguments from here the one is that can only be the time column; 0 if there is none. The parser is at a comma.
+fn time_column_ahead(parser: &Parser) -> usize {
+    let mut depth = 0usize;
+    let mut arguments = 0;
+    for n in 0.. {
+        let token = parser.peek_nth_token_ref(n);
+        let next = &parser.peek_nth_token_ref(n + 1).token;
+        match &token.token {
+            Token::EOF | Token::SemiColon => return 0,
+            Token::RParen if depth == 0 => return 0,
+            Token::RParen => depth -= 1,
+            Token::LParen => depth += 1,
+            Token::Comma if depth == 0 => arguments += 1,
+            Token::Word(w) if depth == 0 => {
+                let descriptor = w.value.eq_ignore_ascii_case("DESCRIPTOR") && *next == Token::LParen;
+                if descriptor || matches!(next, Token::RArrow | Token::Assignment) {
+                    return arguments;
+                }
+            }
+            _ => {}
+        }
+    }
+    0
 }
 
 /// Reads `a[.b[.c]]`.

@@ -765,6 +765,45 @@ fn deep_nesting_is_an_error_and_no_crash() {
     }
 }
 
+/// Every SQL text a person may read or run is one this parser reads.
+#[test]
+fn the_shipped_sql_is_read() {
+    fn texts(folder: &std::path::Path, ending: &str, found: &mut Vec<(String, String)>) {
+        for entry in std::fs::read_dir(folder).into_iter().flatten() {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                texts(&path, ending, found);
+            } else if path.extension().is_some_and(|e| e == ending) {
+                found.push((path.display().to_string(), std::fs::read_to_string(&path).expect("a text")));
+            }
+        }
+    }
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("sql");
+    let (mut tour, mut slt) = (Vec::new(), Vec::new());
+    texts(&root, "sql", &mut tour);
+    texts(&root, "slt", &mut slt);
+    let read = |name: &str, sql: &str| {
+        if let Err(error) = parse(sql) {
+            panic!("{name}\n{}", render(sql, &error));
+        }
+    };
+    for (name, text) in &tour {
+        read(name, text);
+    }
+    for (name, text) in &slt {
+        for block in text.split("\n\n") {
+            let mut lines = block.lines().skip_while(|l| l.starts_with('#'));
+            let head = lines.next().unwrap_or_default();
+            let body: Vec<&str> = lines.take_while(|l| *l != "----").collect();
+            let is_sql = head == "statement ok" || (head.starts_with("query ") && !head.starts_with("query error"));
+            if is_sql && !body.first().is_some_and(|l| l.starts_with('\\')) {
+                read(name, &body.join("\n"));
+            }
+        }
+    }
+    assert!(tour.len() >= 10 && slt.len() >= 10, "the folders have moved");
+}
+
 // Drawing.
 
 #[test]

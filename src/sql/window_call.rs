@@ -561,6 +561,14 @@ mod tests {
                 "SESSION(TABLE t PARTITION BY (k, l), DESCRIPTOR(ts), GAP => INTERVAL '5 m')",
                 "session t by k+l on ts gap=5 minutes",
             ),
+            (
+                "SESSION(TABLE t PARTITION BY k, l, DESCRIPTOR(ts), INTERVAL '5 m')",
+                "session t by k+l on ts gap=5 minutes",
+            ),
+            (
+                "SESSION(DATA => TABLE t PARTITION BY k, upper(l), TIMECOL => ts, GAP => INTERVAL '5 m')",
+                "session t by k+upper(l) on ts gap=5 minutes",
+            ),
             ("TABLE(SESSION(TABLE t PARTITION BY k, ts, INTERVAL '5 m'))", "session t by k on ts gap=5 minutes"),
         ] {
             let call = first(&format!("SELECT * FROM {sql}")).expect(sql).expect(sql);
@@ -661,8 +669,8 @@ mod tests {
                 "syntax 43: TUMBLE takes no PARTITION BY (group by the keys instead; only SESSION needs them beforehand)",
             ),
             (
-                "SELECT * FROM SESSION(TABLE t PARTITION BY k, l, DESCRIPTOR(ts), INTERVAL '1 s')",
-                "syntax 75: SESSION has too many arguments (write SESSION(TABLE t PARTITION BY (k, l), DESCRIPTOR(ts), INTERVAL '10 minutes'))",
+                "SELECT * FROM SESSION(TABLE t PARTITION BY k, l, ts, INTERVAL '1 s')",
+                "syntax 63: SESSION has too many arguments (write SESSION(TABLE t PARTITION BY (k, l), DESCRIPTOR(ts), INTERVAL '10 minutes'))",
             ),
             (
                 "SELECT 1 FROM t GROUP BY tumble(ts, INTERVAL '1 s') OVER ()",
