@@ -3,6 +3,8 @@
 
 pub mod change;
 pub mod checkpoint;
+#[cfg(feature = "cli")]
+pub mod cli;
 pub mod clock;
 pub mod connectors;
 pub mod error;
