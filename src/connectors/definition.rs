@@ -97,21 +97,29 @@ pub fn instant() -> DataType {
     DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))
 }
 
-/// `declared` with every timestamp in it, however deep, as [`instant`].
+/// `declared` with every timestamp in it, however deep, as [`instant`], and everything nested nullable.
 pub fn instant_type(declared: &DataType) -> DataType {
     match declared {
         DataType::Timestamp(_, _) => instant(),
         DataType::List(item) => DataType::List(instant_field(item)),
         DataType::LargeList(item) => DataType::LargeList(instant_field(item)),
         DataType::FixedSizeList(item, size) => DataType::FixedSizeList(instant_field(item), *size),
-        DataType::Map(entries, sorted) => DataType::Map(instant_field(entries), *sorted),
         DataType::Struct(fields) => DataType::Struct(fields.iter().map(instant_field).collect::<Fields>()),
+        DataType::Map(entries, sorted) => match entries.data_type() {
+            DataType::Struct(pair) if pair.len() == 2 => {
+                let key = pair[0].as_ref().clone().with_data_type(instant_type(pair[0].data_type()));
+                let pair: Fields = vec![Arc::new(key), instant_field(&pair[1])].into();
+                DataType::Map(Arc::new(entries.as_ref().clone().with_data_type(DataType::Struct(pair))), *sorted)
+            }
+            _ => declared.clone(),
+        },
         other => other.clone(),
     }
 }
 
-fn instant_field(field: &FieldRef) -> FieldRef {
-    Arc::new(field.as_ref().clone().with_data_type(instant_type(field.data_type())))
+/// A field of a STRUCT, ARRAY or MAP with its type by [`instant_type`]. What is nested may always be NULL.
+pub(crate) fn instant_field(field: &FieldRef) -> FieldRef {
+    Arc::new(field.as_ref().clone().with_data_type(instant_type(field.data_type())).with_nullable(true))
 }
 
 /// Options that every source may have and that are read by the engine, not by a connector.

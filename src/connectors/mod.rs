@@ -20,13 +20,18 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 
 pub mod definition;
+pub mod file;
+mod formats;
 pub mod memory;
+mod pipeline;
 pub mod push;
+mod records;
 pub mod registry;
 #[cfg(test)]
 pub(crate) mod testing;
 
 pub use definition::{ColumnDefinition, SourceDefinition};
+pub use file::FileSource;
 pub use memory::MemorySource;
 pub use push::{PushHandle, PushOptions, PushSource};
 pub use registry::ConnectorRegistry;

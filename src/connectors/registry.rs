@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::definition::guess;
-use super::{PushSource, Source, SourceDefinition};
+use super::{FileSource, PushSource, Source, SourceDefinition};
 use crate::error::{Error, Result};
 
 /// Makes a source from its definition. It may look at files to learn their columns, and starts nothing.
@@ -41,6 +41,9 @@ impl ConnectorRegistry {
     /// The built-in connectors.
     pub fn with_builtins() -> Self {
         let mut registry = Self::empty();
+        for name in ["file", "filesystem"] {
+            registry.register(name, |definition| Ok(Arc::new(FileSource::try_new(definition)?)));
+        }
         registry.register("push", |definition| Ok(PushSource::from_definition(definition)?));
         registry
     }

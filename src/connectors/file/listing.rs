@@ -1,0 +1,206 @@
+//! Which files a path names, and in which order they are read.
+//!
+//! A path is a file, a folder (all files below it, but none whose name, or whose folder's name, starts with `.` or `_`:
+//! other systems keep markers and half-written files there), or a glob pattern. Files are read in the order of their
+//! names, whatever order the file system lists them in (C86); a name is the path below the folder or the fixed part of
+//! the pattern.
+
+use std::fs;
+use std::io::ErrorKind as IoKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// A file as listed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FoundFile {
+    /// Path below the listing's root; unique in the source.
+    pub(crate) name: Arc<str>,
+    pub(crate) path: PathBuf,
+    /// Bytes on disk when it was listed.
+    pub(crate) bytes: u64,
+    /// Device and inode, where the platform has them.
+    pub(crate) id: Option<(u64, u64)>,
+    /// Time of the last change, µs since 1970 UTC.
+    pub(crate) changed_us: i64,
+    /// A plain file, whose size means something; no pipe or device.
+    pub(crate) regular: bool,
+}
+
+impl FoundFile {
+    /// Looks at one file.
+    pub(crate) fn look(name: impl Into<Arc<str>>, path: &Path) -> std::io::Result<Self> {
+        let meta = fs::metadata(path)?;
+        Ok(Self {
+            name: name.into(),
+            path: path.to_path_buf(),
+            bytes: meta.len(),
+            id: file_id(&meta),
+            changed_us: changed_us(&meta),
+            regular: meta.is_file(),
+        })
+    }
+}
+
+#[cfg(unix)]
+fn file_id(meta: &fs::Metadata) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    Some((meta.dev(), meta.ino()))
+}
+
+#[cfg(not(unix))]
+fn file_id(_meta: &fs::Metadata) -> Option<(u64, u64)> {
+    None
+}
+
+fn changed_us(meta: &fs::Metadata) -> i64 {
+    let since = meta.modified().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+    since.and_then(|since| i64::try_from(since.as_micros()).ok()).unwrap_or(0)
+}
+
+/// The `path` option.
+#[derive(Debug, Clone)]
+pub(crate) struct PathPattern {
+    text: String,
+    root: PathBuf,
+    glob: Option<glob::Pattern>,
+    /// Only the file of this name.
+    only: Option<Arc<str>>,
+}
+
+impl PathPattern {
+    /// A local path, perhaps written as `file://…`.
+    ///
+    /// # Errors
+    /// `Unsupported` for another URL scheme, `Invalid` for a malformed pattern.
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        let local = match text.split_once("://") {
+            Some(("file", path)) => path,
+            Some((scheme, _)) if scheme.chars().all(|c| c.is_ascii_alphanumeric()) => {
+                return Err(Error::unsupported(format!("path '{text}': cannot read files from {scheme}://"))
+                    .with_hint("give a local path; object stores are not read as sources yet"));
+            }
+            _ => text,
+        };
+        if local.is_empty() {
+            return Err(Error::invalid("option 'path' is empty"));
+        }
+        let exists = Path::new(local).exists();
+        if exists || !local.contains(['*', '?', '[']) {
+            return Ok(Self { text: text.to_string(), root: PathBuf::from(local), glob: None, only: None });
+        }
+        let pattern = glob::Pattern::new(local)
+            .map_err(|e| Error::invalid(format!("path '{text}' is no pattern")).with_source(e))?;
+        let fixed = local.find(['*', '?', '[']).unwrap_or(0);
+        let root = local[..fixed].rfind('/').map_or("", |at| &local[..=at]);
+        Ok(Self { text: text.to_string(), root: PathBuf::from(root), glob: Some(pattern), only: None })
+    }
+
+    /// The path's last part: the name of the source's one split.
+    pub(crate) fn last_part(&self) -> &str {
+        self.text.trim_end_matches('/').rsplit('/').next().unwrap_or(&self.text)
+    }
+
+    /// The pattern cut down to its file `name`.
+    pub(crate) fn only(&self, name: &Arc<str>) -> Self {
+        Self { only: Some(Arc::clone(name)), ..self.clone() }
+    }
+
+    /// The path as given.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The files there are now, in name order. None is no error.
+    ///
+    /// # Errors
+    /// `Unavailable` if a folder cannot be read.
+    pub(crate) fn list(&self) -> Result<Vec<FoundFile>> {
+        let mut found = Vec::new();
+        match &self.glob {
+            Some(pattern) => {
+                let options = glob::MatchOptions { require_literal_separator: true, ..glob::MatchOptions::new() };
+                let paths = glob::glob_with(pattern.as_str(), options)
+                    .map_err(|e| Error::invalid(format!("path '{}' is no pattern", self.text)).with_source(e))?;
+                for path in paths.flatten().filter(|path| path.is_file()) {
+                    self.add(&path, &mut found)?;
+                }
+            }
+            None if self.root.is_dir() => self.walk(&self.root, &mut found)?,
+            None => self.add(&self.root, &mut found)?,
+        }
+        found.retain(|file| self.only.as_ref().is_none_or(|only| *only == file.name));
+        found.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(found)
+    }
+
+    fn walk(&self, folder: &Path, found: &mut Vec<FoundFile>) -> Result<()> {
+        let unreadable = |e| unreadable(folder, e);
+        for entry in fs::read_dir(folder).map_err(unreadable)? {
+            let path = entry.map_err(unreadable)?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if name.starts_with(['.', '_']) {
+                continue;
+            }
+            if path.is_dir() {
+                self.walk(&path, found)?;
+            } else {
+                self.add(&path, found)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a file, unless it has just gone.
+    fn add(&self, path: &Path, found: &mut Vec<FoundFile>) -> Result<()> {
+        let below = path.strip_prefix(&self.root).unwrap_or(path);
+        let name = if below.as_os_str().is_empty() { Path::new(self.last_part()) } else { below };
+        match FoundFile::look(name.to_string_lossy(), path) {
+            Ok(file) => found.push(file),
+            Err(e) if e.kind() == IoKind::NotFound => {}
+            Err(e) => return Err(unreadable(path, e)),
+        }
+        Ok(())
+    }
+}
+
+/// A file or folder that could not be read.
+pub(crate) fn unreadable(path: &Path, source: std::io::Error) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("could not read path=`{}`", path.display())).with_source(source)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(pattern: &str) -> Vec<String> {
+        PathPattern::parse(pattern).unwrap().list().unwrap().iter().map(|f| f.name.to_string()).collect()
+    }
+
+    #[test]
+    fn files_folders_and_patterns_list_in_name_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name).to_string_lossy().into_owned();
+        for folder in ["b", "_tmp"] {
+            fs::create_dir(at(folder)).unwrap();
+        }
+        for name in ["c.json", "a.json", "b/2.json", "b/1.csv", "_SUCCESS", ".hidden", "_tmp/x.json", "d[1].json"] {
+            fs::write(at(name), "x").unwrap();
+        }
+        assert_eq!(names(&at("")), ["a.json", "b/1.csv", "b/2.json", "c.json", "d[1].json"]);
+        assert_eq!(names(&at("*.json")), ["a.json", "c.json", "d[1].json"]);
+        assert_eq!(names(&at("**/*.json")), ["_tmp/x.json", "a.json", "b/2.json", "c.json", "d[1].json"]);
+        assert_eq!(names(&at("b")), ["1.csv", "2.json"]);
+        assert_eq!(names(&at("a.json")), ["a.json"]);
+        assert_eq!(names(&format!("file://{}", at("a.json"))), ["a.json"]);
+        assert_eq!(names(&at("d[1].json")), ["d[1].json"], "an existing file is no pattern");
+        assert!(names(&at("none.json")).is_empty());
+    }
+
+    #[test]
+    fn other_stores_are_refused() {
+        let error = PathPattern::parse("s3://bucket/x").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+    }
+}

@@ -1,0 +1,242 @@
+//! Connector 'file' (Flink: 'filesystem'): JSON lines, CSV, Parquet and Arrow files on a local disk.
+//!
+//! Bounded by default: the files are those there when a split is opened, each up to the length it then had. With `follow`
+//! the source is live: files are read on as they grow and new ones as they come ([`sequence`]).
+//!
+//! | option | Flink's name | meaning |
+//! | --- | --- | --- |
+//! | `path` | | file, folder or pattern |
+//! | `format` | | `json`, `csv`, `parquet`, `arrow`; by extension if left out |
+//! | `compression` | | `none`, `gzip`, `zstd`; by extension if left out; text formats only |
+//! | `split` | | `all` (default): the files are one split, in name order; `file`: each is a split |
+//! | `follow` | | `true` to go on reading |
+//! | `poll_interval` | `source.monitor-interval` | how often to look for more, default 500 ms; Flink's name also follows |
+//! | `settle` | | how long a file must be quiet to count as finished, default 2 s |
+//! | `max_row_bytes` | | longest record, default 8 MiB |
+//!
+//! CSV's own options are those of [`super::formats::csv`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use jiff::tz::TimeZone;
+
+use super::definition::OptionReader;
+use super::formats::Wanted;
+use super::formats::csv::{CsvDialect, CsvFormat};
+use super::formats::json::JsonFormat;
+use super::formats::text::TextFormat;
+use super::pipeline::{Pipeline, Place, Shape};
+use super::{Boundedness, ColumnDefinition, Position, ReadOptions, Source, SourceDefinition, Split, SplitReader};
+use crate::error::{Error, Result};
+
+mod listing;
+mod open;
+mod sequence;
+mod text;
+
+use listing::PathPattern;
+use open::{Compression, extension};
+use sequence::{Patience, Sequence};
+use text::TextProducer;
+
+/// A format of files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FileFormat {
+    Json,
+    Csv,
+}
+
+/// How files make splits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Splitting {
+    /// One split of all files, in name order.
+    All,
+    /// A split of each.
+    PerFile,
+}
+
+/// Files on a local disk.
+#[derive(Debug)]
+pub struct FileSource {
+    columns: Vec<ColumnDefinition>,
+    schema: SchemaRef,
+    zone: TimeZone,
+    pattern: PathPattern,
+    format: FileFormat,
+    csv: CsvDialect,
+    compression: Option<Compression>,
+    splitting: Splitting,
+    follow: Option<Patience>,
+    max_row_bytes: usize,
+}
+
+impl FileSource {
+    /// The source that `definition` describes. Files need not exist yet if they are followed, or if the format is given.
+    ///
+    /// # Errors
+    /// `Invalid` for a missing path, an unknown format, option or metadata key, or no file to read; `Unsupported` for a
+    /// column the format cannot hold or a path that is not local.
+    pub fn try_new(definition: &SourceDefinition) -> Result<Self> {
+        let mut options = definition.option_reader();
+        let pattern = PathPattern::parse(options.required(&["path"])?)?;
+        let follow = follow_options(&mut options)?;
+        let format = options.choice(&["format"], FORMATS)?;
+        let format = match format {
+            Some(format) => format,
+            None => format_by_extension(&pattern)?,
+        };
+        let compression = options.choice(
+            &["compression"],
+            &[("none", Compression::None), ("gzip", Compression::Gzip), ("zstd", Compression::Zstd)],
+        )?;
+        let csv = match format {
+            FileFormat::Csv => CsvDialect::from_options(&mut options)?,
+            FileFormat::Json => {
+                accept_json_options(&mut options)?;
+                CsvDialect::default()
+            }
+        };
+        let splitting = options.choice(&["split"], &[("all", Splitting::All), ("file", Splitting::PerFile)])?;
+        let max_row_bytes = options.number(&["max_row_bytes"])?.unwrap_or(8 << 20);
+        options.finish()?;
+        Shape::check_metadata(&definition.columns)?;
+        let source = Self {
+            columns: definition.columns.clone(),
+            schema: definition.schema(),
+            zone: definition.zone.clone(),
+            pattern,
+            format,
+            csv,
+            compression,
+            splitting: splitting.unwrap_or(Splitting::All),
+            follow,
+            max_row_bytes,
+        };
+        source.check()?;
+        Ok(source)
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.columns.iter().all(|c| c.metadata.is_some()) {
+            return Err(Error::invalid("the source declares no columns to read from its files"));
+        }
+        self.text_format(Wanted { columns: vec![], zone: TimeZone::UTC }).map(|_| ())
+    }
+
+    fn text_format(&self, wanted: Wanted) -> Result<Arc<dyn TextFormat>> {
+        let declared: Vec<ColumnDefinition> = self.columns.iter().filter(|c| c.metadata.is_none()).cloned().collect();
+        Ok(match self.format {
+            FileFormat::Json => Arc::new(JsonFormat::new(&declared, wanted)),
+            FileFormat::Csv => Arc::new(CsvFormat::try_new(self.csv.clone(), declared, wanted)?),
+        })
+    }
+
+    /// The files of a split now.
+    fn sequence(&self, split: &Split, from: Option<Place>) -> Result<Sequence> {
+        let pattern = match self.splitting {
+            Splitting::All => self.pattern.clone(),
+            Splitting::PerFile => self.pattern.only(&split.name),
+        };
+        if let Some(patience) = self.follow {
+            return Ok(Sequence::followed(pattern, patience, self.whole_files(&split.name), from));
+        }
+        let listed = pattern.list()?;
+        if listed.is_empty() {
+            return Err(Error::invalid(format!("no file matches path='{}'", self.pattern.text())));
+        }
+        Sequence::bounded(listed, from)
+    }
+
+    /// Whether files can only be read once they are finished.
+    fn whole_files(&self, name: &str) -> bool {
+        self.compression.unwrap_or_else(|| Compression::of_name(name)) != Compression::None
+    }
+}
+
+const FORMATS: &[(&str, FileFormat)] =
+    &[("json", FileFormat::Json), ("jsonl", FileFormat::Json), ("ndjson", FileFormat::Json), ("csv", FileFormat::Csv)];
+
+fn follow_options(options: &mut OptionReader<'_>) -> Result<Option<Patience>> {
+    let monitor = options.text(&["source.monitor-interval"])?.is_some();
+    let poll = options.duration(&["poll_interval", "source.monitor-interval"])?;
+    let settle = options.duration(&["settle"])?;
+    let follow = options.flag(&["follow"], monitor)?;
+    let poll = poll.unwrap_or(Duration::from_millis(500)).max(Duration::from_millis(1));
+    let settle = settle.unwrap_or(Duration::from_secs(2));
+    Ok(follow.then_some(Patience { poll, settle }))
+}
+
+/// Flink's options for JSON that ask for what we do anyway.
+fn accept_json_options(options: &mut OptionReader<'_>) -> Result<()> {
+    options.flag(&["json.ignore-parse-errors"], false)?;
+    options.choice(&["json.timestamp-format.standard"], &[("SQL", ()), ("ISO-8601", ())])?;
+    if options.flag(&["json.fail-on-missing-field"], false)? {
+        return Err(Error::unsupported("option 'json.fail-on-missing-field' is not supported")
+            .with_hint("declare the column NOT NULL: rows without it are rejected"));
+    }
+    Ok(())
+}
+
+/// The format that the extension of the path, or of the first file there, stands for.
+fn format_by_extension(pattern: &PathPattern) -> Result<FileFormat> {
+    let of = |name: &str| {
+        let name = if Compression::of_name(name) == Compression::None { name } else { &name[..name.rfind('.')?] };
+        let ext = extension(name);
+        FORMATS.iter().find(|(format, _)| *format == ext).map(|(_, format)| *format)
+    };
+    let first = || pattern.list().ok()?.first().and_then(|file| of(&file.name));
+    of(pattern.text()).or_else(first).ok_or_else(|| {
+        Error::invalid(format!("cannot tell the format of path='{}'", pattern.text()))
+            .with_hint("add format = 'json', 'csv', 'parquet' or 'arrow'")
+    })
+}
+
+#[async_trait]
+impl Source for FileSource {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn boundedness(&self) -> Boundedness {
+        if self.follow.is_some() { Boundedness::Live } else { Boundedness::Bounded }
+    }
+
+    async fn splits(&self) -> Result<Vec<Split>> {
+        let names: Vec<Arc<str>> = match self.splitting {
+            Splitting::All => vec![self.pattern.last_part().into()],
+            Splitting::PerFile => self.pattern.list()?.into_iter().map(|file| file.name).collect(),
+        };
+        if names.is_empty() && self.follow.is_none() {
+            return Err(Error::invalid(format!("no file matches path='{}'", self.pattern.text())));
+        }
+        Ok(names.into_iter().map(|name| Split { name }).collect())
+    }
+
+    async fn open(&self, split: &Split, from: Option<&Position>, options: ReadOptions) -> Result<Box<dyn SplitReader>> {
+        let place = from.map(Place::of).transpose()?;
+        let shape = Shape::new(&self.columns, &options.projection, &self.zone);
+        let producer = TextProducer {
+            files: self.sequence(split, place)?,
+            format: self.text_format(shape.wanted.clone())?,
+            compression: self.compression,
+            max_row_bytes: self.max_row_bytes,
+            bounded: self.follow.is_none(),
+            next: None,
+            current: None,
+        };
+        Ok(Box::new(Pipeline::try_new(producer, Arc::clone(&split.name), shape, options, from)?))
+    }
+
+    fn total_bytes(&self) -> Option<u64> {
+        if self.follow.is_some() {
+            return None;
+        }
+        Some(self.pattern.list().ok()?.iter().map(|file| file.bytes).sum())
+    }
+}
+
+#[cfg(test)]
+mod tests;

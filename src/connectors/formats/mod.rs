@@ -1,0 +1,163 @@
+//! From bytes to columns: JSON lines, CSV, Parquet, Arrow IPC.
+//!
+//! Decoding is arrow-json's, arrow-csv's, parquet's and arrow-ipc's. What is ours is around it: which bytes are a record
+//! ([`text::TextFormat::whole_records`]), what the declared types mean ([`convert`]), and what happens to a row that does
+//! not fit: its batch is halved until the bad rows stand alone, and the good ones keep their order and offsets.
+//!
+//! Formats know nothing of files, offsets of a split, or threads: offsets in what they return count from 0 within the
+//! stretch they were given, and the reader moves them to their place.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
+use arrow::compute::filter_record_batch;
+use arrow::datatypes::{DataType, Schema, SchemaRef};
+use jiff::tz::TimeZone;
+
+use super::{ColumnDefinition, Notes, Offsets, Position, Reject, RejectReason, SourceBatch};
+use crate::error::{Error, Result};
+
+mod convert;
+pub(super) mod csv;
+mod isolate;
+pub(super) mod json;
+mod json_survey;
+mod numbers;
+pub(super) mod text;
+mod time_text;
+
+use convert::RowErrors;
+
+/// Most bytes of raw text a reject keeps.
+const RAW_BYTES_MAX: usize = 64 << 10;
+
+/// Why one row was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RowError {
+    pub(crate) reason: RejectReason,
+    pub(crate) message: String,
+}
+
+/// The columns a reader decodes: the physical ones among those asked for, in that order.
+#[derive(Debug, Clone)]
+pub(crate) struct Wanted {
+    pub(crate) columns: Vec<ColumnDefinition>,
+    pub(crate) zone: TimeZone,
+}
+
+impl Wanted {
+    /// The schema of what formats return.
+    pub(crate) fn schema(&self) -> SchemaRef {
+        Arc::new(Schema::new(self.columns.iter().map(ColumnDefinition::field).collect::<Vec<_>>()))
+    }
+}
+
+/// Rows as a decoder gave them, and which record of the stretch each comes from.
+struct RawRows {
+    /// One array per wanted column; None where the input does not have it.
+    columns: Vec<Option<ArrayRef>>,
+    /// Record of each row, ascending.
+    records: Vec<usize>,
+    /// Records that gave no row.
+    errors: Vec<(usize, RowError)>,
+    /// Rows that a check by the format refuses, in addition to those that do not convert.
+    row_errors: RowErrors,
+}
+
+/// Where the records of a stretch are, for rejects.
+trait Origin {
+    /// Number of records.
+    fn records(&self) -> usize;
+    /// Where a person finds record `record`.
+    fn place(&self, record: usize) -> String;
+    /// Its raw text, or the row as JSON.
+    fn raw(&self, record: usize) -> String;
+}
+
+impl RawRows {
+    /// Converts to the declared types, takes out the rows that cannot be converted, and counts offsets from 0.
+    fn finish(self, wanted: &Wanted, origin: &dyn Origin) -> Result<SourceBatch> {
+        let rows = self.records.len();
+        let mut errors = self.row_errors;
+        let mut columns = Vec::with_capacity(wanted.columns.len());
+        for (column, array) in wanted.columns.iter().zip(self.columns) {
+            let mut found = RowErrors::default();
+            let array = match array {
+                Some(array) => convert::convert(&array, &column.data_type, &wanted.zone, &mut found)?,
+                None => convert::missing(&column.data_type, rows),
+            };
+            for (row, error) in found.into_map() {
+                errors.add(row, &column.name, error);
+            }
+            if column.not_null {
+                note_nulls(&array, &column.name, &mut errors);
+            }
+            columns.push(array);
+        }
+        let (batch, records) = keep_good(wanted, columns, self.records, &errors)?;
+        let mut bad = self.errors;
+        bad.extend(errors.into_map().into_iter().map(|(row, error)| (records.all[row], error)));
+        bad.sort_by_key(|(record, _)| *record);
+        let rejects = bad
+            .into_iter()
+            .map(|(record, error)| Reject {
+                offset: record as i64,
+                reason: error.reason,
+                message: error.message,
+                place: origin.place(record),
+                raw: origin.raw(record),
+            })
+            .collect::<Vec<_>>();
+        let offsets = match rejects.is_empty() {
+            true => Offsets::From(0),
+            false => Offsets::Each(records.kept.iter().map(|record| *record as i64).collect()),
+        };
+        let next = Position { offset: origin.records() as i64, token: String::new() };
+        Ok(SourceBatch { rows: batch, offsets, rejects, notes: Notes::default(), bytes: 0, next })
+    }
+}
+
+struct KeptRecords {
+    all: Vec<usize>,
+    kept: Vec<usize>,
+}
+
+fn note_nulls(array: &ArrayRef, column: &str, errors: &mut RowErrors) {
+    if array.null_count() == 0 {
+        return;
+    }
+    for row in (0..array.len()).filter(|row| array.is_null(*row)) {
+        let message = "NULL in a column that is NOT NULL".to_string();
+        errors.add(row, column, RowError { reason: RejectReason::Type, message });
+    }
+}
+
+fn keep_good(
+    wanted: &Wanted,
+    columns: Vec<ArrayRef>,
+    records: Vec<usize>,
+    errors: &RowErrors,
+) -> Result<(RecordBatch, KeptRecords)> {
+    let internal = |e| Error::internal("decoded columns do not fit the declared schema").with_source(e);
+    let nullable = Arc::new(Schema::new(
+        wanted.schema().fields().iter().map(|f| f.as_ref().clone().with_nullable(true)).collect::<Vec<_>>(),
+    ));
+    let options = RecordBatchOptions::new().with_row_count(Some(records.len()));
+    let batch = RecordBatch::try_new_with_options(nullable, columns, &options).map_err(internal)?;
+    let (batch, records) = if errors.is_empty() {
+        (batch, KeptRecords { kept: records.clone(), all: records })
+    } else {
+        let keep: BooleanArray = (0..records.len()).map(|row| Some(!errors.contains(row))).collect();
+        let kept = (0..records.len()).filter(|row| !errors.contains(*row)).map(|row| records[row]).collect();
+        (filter_record_batch(&batch, &keep).map_err(internal)?, KeptRecords { all: records, kept })
+    };
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    let batch =
+        RecordBatch::try_new_with_options(wanted.schema(), batch.columns().to_vec(), &options).map_err(internal)?;
+    Ok((batch, records))
+}
+
+/// The decoder's type of a wanted column, see [`convert::text_type`].
+fn decoder_type(column: &ColumnDefinition, integers_as_text: bool) -> DataType {
+    convert::text_type(&column.data_type, integers_as_text)
+}
