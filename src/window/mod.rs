@@ -43,7 +43,7 @@ mod tests;
 
 pub use assign::{ExactGrid, WINDOWS_PER_ROW_MAX, WindowSpec};
 pub use lifecycle::{Fate, expires_after, fate, is_closed, is_expired};
-pub use session::{Joined, Sessions, sessionize};
+pub use session::{Joined, SessionTerms, Sessions, sessionize};
 pub use slice::{Assigner, SliceRun};
 pub use span::{Argument, Span, WindowError};
 

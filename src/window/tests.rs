@@ -408,11 +408,16 @@ fn fixed(kind: WindowKind, offset: i64) -> Vec<Window> {
     }
 }
 
-/// Start of a local day, from jiff.
+/// Start of a local day: jiff's, or where it skips past a jump over midnight the first quarter of an hour of that date.
 fn day_start(zone: &TimeZone, day: i64) -> i64 {
     let (year, month, day) = civil_of_day(day);
     let date = Date::new(year as i16, month as i8, day as i8).unwrap();
-    date.to_zoned_datetime(zone.clone()).unwrap().start_of_day().unwrap().timestamp().as_microsecond()
+    let mut start = date.to_zoned_datetime(zone.clone()).unwrap().timestamp().as_microsecond();
+    let date_at = |us: i64| zone.to_datetime(jiff::Timestamp::from_microsecond(us).unwrap()).date();
+    while date_at(start - 15 * MINUTE_US) >= date {
+        start -= 15 * MINUTE_US;
+    }
+    start
 }
 
 /// Start of the calendar unit `n` of `span`'s kind: days from Monday 1969-12-29, months from January 1970.
