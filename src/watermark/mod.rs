@@ -2,6 +2,25 @@
 //!
 //! A watermark `W` says that no row with event time `< W` is still expected. It is an `i64` of microseconds that never
 //! goes back (T3). [`NONE`] is "no row yet", [`END`] is "+infinity: every bounded split has ended" (T6).
+//!
+//! ```text
+//!  rows of split a ─► SplitWatermark ─┐
+//!  rows of split b ─► SplitWatermark ─┴► SourceWatermark ─┐
+//!                                         minimum, idle   ├► UnionWatermark ─► judge
+//!  rows of another source ──────────────► SourceWatermark ─┘   minimum
+//! ```
+//!
+//! A row is judged against the W made by the rows before it (T5), so each stage turns "W before each row, and W after the
+//! last" into the same for the next one. Which bounded split goes next is [`MergeOrder`]'s to say. When a live split counts as
+//! idle depends on the time of day, which callers pass in. What a row's fate is at a given W is [`crate::window`]'s to know.
+
+mod merge;
+mod source;
+mod split;
+
+pub use merge::{MergeOrder, Next};
+pub use source::{SourceSnapshot, SourceWatermark, SplitSnapshot, UnionWatermark};
+pub use split::{RowTimes, SplitState, SplitWatermark};
 
 /// No watermark yet: below every time.
 pub const NONE: i64 = i64::MIN;
