@@ -4,9 +4,9 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::cursor::Cursor;
 use super::statement::{Spanned, Statement};
-use super::text::Script;
+use super::text::{Piece, START, Script};
 use super::{commands, control, diagnostics, source, view};
-use crate::error::{Error, Result};
+use crate::error::{Error, Position, Result};
 
 /// First words of statements, for guessing.
 const STATEMENT_WORDS: &[&str] = &[
@@ -48,7 +48,11 @@ pub fn parse(text: &str) -> Result<Vec<Statement>> {
 ///
 /// As [`parse`].
 pub fn parse_spanned(text: &str) -> Result<Vec<Spanned<Statement>>> {
-    let script = Script::try_new(text)?;
+    statements(text, START)
+}
+
+fn statements(text: &str, start: Position) -> Result<Vec<Spanned<Statement>>> {
+    let script = Script::try_new(text, start)?;
     let mut cursor = Cursor::try_new(&script)?;
     let mut statements = Vec::new();
     loop {
@@ -69,7 +73,20 @@ pub fn parse_spanned(text: &str) -> Result<Vec<Spanned<Statement>>> {
 ///
 /// As [`parse`], and `Syntax` if there is no statement or a second one.
 pub fn parse_one(text: &str) -> Result<Statement> {
-    let mut statements = parse_spanned(text)?.into_iter();
+    only(statements(text, START)?)
+}
+
+/// Reads one statement of a longer text, with every place as in that text: errors now and later point into it.
+///
+/// # Errors
+///
+/// As [`parse_one`].
+pub fn parse_piece(piece: &Piece<'_>) -> Result<Statement> {
+    only(statements(piece.text, piece.position)?)
+}
+
+fn only(statements: Vec<Spanned<Statement>>) -> Result<Statement> {
+    let mut statements = statements.into_iter();
     match (statements.next(), statements.next()) {
         (Some(first), None) => Ok(first.node),
         (None, _) => Err(Error::syntax("expected a statement, found nothing")),

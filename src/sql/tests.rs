@@ -757,6 +757,23 @@ fn statements_know_where_they_start() {
 }
 
 #[test]
+fn a_piece_is_read_at_its_place() {
+    let text = "SELECT 'č'; SELECT\n  k FROM t EMIT\n NEVER; PAUSE v; SELECT 'x";
+    let pieces = split_statements(text);
+    let place = |i: usize| parse_piece(&pieces[i]).expect_err("wrong").position().map(|p| (p.line, p.column));
+    assert_eq!(place(1), Some((3, 2)));
+    assert_eq!(place(3), Some((3, 25)));
+    let Statement::Select(first) = parse_piece(&pieces[0]).expect("right") else { panic!() };
+    assert_eq!(first.text, "SELECT 'č'");
+    let Statement::Pause { view } = parse_piece(&pieces[2]).expect("right") else { panic!() };
+    assert_eq!((view.position.line, view.position.column), (3, 15));
+    // All at once or piece by piece: the same trees with the same places.
+    let text = "CREATE VIEW a AS SELECT k\nFROM ů;\n  SELECT 1 EMIT FINAL; DROP VIEW ž";
+    let apart: Vec<Statement> = split_statements(text).iter().map(|p| parse_piece(p).expect("right")).collect();
+    assert_eq!(format!("{apart:?}"), format!("{:?}", parse(text).expect("right")));
+}
+
+#[test]
 fn deep_nesting_is_an_error_and_no_crash() {
     for (open, close) in [("(", ")"), ("NOT ", ""), ("- ", ""), ("abs(", ")"), ("CASE WHEN ", "")] {
         let sql = format!("SELECT {}1{}", open.repeat(5_000), close.repeat(5_000));

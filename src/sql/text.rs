@@ -7,65 +7,96 @@ use super::diagnostics;
 use super::dialect::DIALECT;
 use crate::error::{Position, Result};
 
+/// Where a text starts that is not part of a longer one.
+pub(super) const START: Position = Position { line: 1, column: 1 };
+
 /// A text, its tokens, and the way from a token's place to a byte of the text.
 #[derive(Debug)]
 pub(super) struct Script<'t> {
     text: &'t str,
-    line_starts: Vec<usize>,
+    start: Position,
     tokens: Vec<TokenWithSpan>,
+    /// The byte at which each token starts, and the one behind the last.
+    bytes: Vec<usize>,
 }
 
 impl<'t> Script<'t> {
-    /// Cuts `text` into tokens.
-    pub(super) fn try_new(text: &'t str) -> Result<Self> {
-        let (script, error) = Self::read(text);
+    /// Cuts `text` into tokens. Their places are those in a longer text in which `text` starts at `start`.
+    pub(super) fn try_new(text: &'t str, start: Position) -> Result<Self> {
+        let (script, error) = Self::read(text, start);
         let empty = |t: &&TokenWithSpan| matches!(&t.token, Token::Word(w) if w.value.is_empty());
         match (error, script.tokens.iter().find(empty)) {
             (None, None) => Ok(script),
-            (Some(error), _) => {
-                // Where a comment starts tells more than where the text ends.
-                let start = script.tokens.last().map_or(Location::new(1, 1), |t| t.span.end);
-                Err(diagnostics::from_tokenizer(&error, start))
-            }
+            (Some(error), _) => Err(diagnostics::from_tokenizer(&error, script.read_to())),
             (None, Some(token)) => Err(diagnostics::empty_name(token)),
         }
     }
 
     /// The tokens up to the first character that begins none, and what was wrong with it.
-    fn read(text: &'t str) -> (Self, Option<TokenizerError>) {
+    fn read(text: &'t str, start: Position) -> (Self, Option<TokenizerError>) {
         let mut tokens = Vec::new();
-        let error = Tokenizer::new(&DIALECT, text).tokenize_with_location_into_buf(&mut tokens).err();
+        let mut error = Tokenizer::new(&DIALECT, text).tokenize_with_location_into_buf(&mut tokens).err();
+        let bytes = byte_starts(text, &tokens);
+        for token in &mut tokens {
+            token.span = Span::new(shifted(token.span.start, start), shifted(token.span.end, start));
+        }
+        if let Some(error) = &mut error {
+            error.location = shifted(error.location, start);
+        }
         rows_are_structs(&mut tokens);
-        let line_starts = std::iter::once(0).chain(text.match_indices('\n').map(|(i, _)| i + 1)).collect();
-        (Self { text, line_starts, tokens }, error)
+        (Self { text, start, tokens, bytes }, error)
     }
 
     pub(super) fn tokens(&self) -> &[TokenWithSpan] {
         &self.tokens
     }
 
-    /// The byte at which `location` lies; the text's end where it lies beyond.
-    pub(super) fn byte(&self, location: Location) -> usize {
-        let line = usize::try_from(location.line.saturating_sub(1)).unwrap_or(usize::MAX);
-        let Some(&start) = self.line_starts.get(line) else { return self.text.len() };
-        let column = usize::try_from(location.column.saturating_sub(1)).unwrap_or(usize::MAX);
-        self.text[start..].char_indices().nth(column).map_or(self.text.len(), |(i, _)| start + i)
+    /// The byte at which `location` lies, where a token starts or ends; the text's end for any other.
+    fn byte(&self, location: Location) -> usize {
+        let token = self.tokens.partition_point(|t| t.span.start < location);
+        self.bytes.get(token).copied().unwrap_or(self.text.len())
     }
 
-    /// The text from `from` to before `to`, letter for letter.
+    /// The text from `from` to before `to`, letter for letter. Both are places where a token starts or ends.
     pub(super) fn slice(&self, from: Location, to: Location) -> &'t str {
         &self.text[self.byte(from)..self.byte(to)]
     }
 
     /// Just behind the last token that is no white space.
     pub(super) fn end(&self) -> Position {
-        self.tokens
-            .iter()
-            .rev()
-            .find(|t| !is_space(t))
-            .and_then(|t| at(t.span.end))
-            .unwrap_or(Position { line: 1, column: 1 })
+        self.tokens.iter().rev().find(|t| !is_space(t)).and_then(|t| at(t.span.end)).unwrap_or(self.start)
     }
+
+    /// Just behind the last token.
+    fn read_to(&self) -> Location {
+        self.tokens.last().map_or(Location::new(self.start.line, self.start.column), |t| t.span.end)
+    }
+}
+
+/// Moves a place in a text to its place in the longer text that holds the text at `start`.
+fn shifted(location: Location, start: Position) -> Location {
+    let column = if location.line == 1 { location.column + start.column - 1 } else { location.column };
+    Location::new(location.line + start.line - 1, column)
+}
+
+/// The byte at which each token starts, and the one behind the last. Tokens lie side by side, white space included.
+fn byte_starts(text: &str, tokens: &[TokenWithSpan]) -> Vec<usize> {
+    let mut bytes = Vec::with_capacity(tokens.len() + 1);
+    let mut place = Location::new(1, 1);
+    let mut chars = text.char_indices().peekable();
+    let ends = tokens.iter().map(|t| t.span.start).chain([tokens.last().map_or(Location::new(1, 1), |t| t.span.end)]);
+    for target in ends {
+        while place < target
+            && let Some((_, c)) = chars.next()
+        {
+            place = match c {
+                '\n' => Location::new(place.line + 1, 1),
+                _ => Location::new(place.line, place.column + 1),
+            };
+        }
+        bytes.push(chars.peek().map_or(text.len(), |(byte, _)| *byte));
+    }
+    bytes
 }
 
 /// Gives sqlparser Flink's `ROW<a INT>` as the `STRUCT<a INT>` it knows, in statements that declare columns.
@@ -99,7 +130,7 @@ pub(super) fn position_of(span: Span) -> Option<Position> {
     at(span.start)
 }
 
-/// One statement's text within a longer one.
+/// One statement's text within a longer one; [`parse_piece`](super::parse_piece) reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece<'t> {
     /// From its first token to its last, without the semicolon and the comments around it.
@@ -113,7 +144,7 @@ pub struct Piece<'t> {
 /// Cuts a text at its semicolons. Strings, quoted names, dollar quotes and comments may hold semicolons; empty
 /// statements yield nothing. A string or comment that never ends makes the rest of the text one piece.
 pub fn split_statements(text: &str) -> Vec<Piece<'_>> {
-    let (script, error) = Script::read(text);
+    let (script, error) = Script::read(text, START);
     let mut pieces = Vec::new();
     let mut open: Option<(Location, Location)> = None;
     let piece = |from: Location, to: usize, terminated| {
@@ -131,10 +162,7 @@ pub fn split_statements(text: &str) -> Vec<Piece<'_>> {
         (None, Some((from, to))) => piece(from, script.byte(to), false),
         (None, None) => None,
         (Some(_), Some((from, _))) => piece(from, text.trim_end().len(), false),
-        (Some(_), None) => {
-            let from = script.tokens.last().map_or(Location::new(1, 1), |t| t.span.end);
-            piece(from, text.trim_end().len(), false)
-        }
+        (Some(_), None) => piece(script.read_to(), text.trim_end().len(), false),
     };
     pieces.extend(rest);
     pieces
@@ -143,7 +171,7 @@ pub fn split_statements(text: &str) -> Vec<Piece<'_>> {
 /// Whether a person has finished typing: the last thing is a semicolon, or there is nothing but white space and comments.
 /// A text that can never become valid by going on (a stray character) counts as finished, so that its error is shown.
 pub fn is_complete(text: &str) -> bool {
-    match Script::read(text) {
+    match Script::read(text, START) {
         (_, Some(error)) => !diagnostics::wants_more(&error),
         (script, None) => script.tokens.iter().rev().find(|t| !is_space(t)).is_none_or(|t| t.token == Token::SemiColon),
     }
