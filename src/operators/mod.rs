@@ -14,4 +14,5 @@ pub mod ordered;
 pub mod prepare;
 pub mod publish;
 pub mod rows;
+pub mod session;
 pub mod static_join;

@@ -107,7 +107,7 @@ impl Layout {
     }
 
     /// Where the states of aggregate `i` are in a chunk.
-    pub(super) fn state_columns(&self, i: usize) -> Range<usize> {
+    pub(crate) fn state_columns(&self, i: usize) -> Range<usize> {
         self.state_columns[i].clone()
     }
 
@@ -116,12 +116,19 @@ impl Layout {
     /// # Errors
     /// When DataFusion cannot make an accumulator or a hash table for the types.
     pub fn new_head(&self) -> Result<Head> {
-        let accumulators = self.aggregates.iter().map(|call| new_accumulator(&call.function)).collect::<Result<_>>()?;
-        Head::try_new(&self.key_schema, accumulators)
+        Head::try_new(&self.key_schema, self.new_accumulators()?)
+    }
+
+    /// One accumulator per aggregate, without groups.
+    ///
+    /// # Errors
+    /// When DataFusion cannot make one for the types.
+    pub(crate) fn new_accumulators(&self) -> Result<Vec<Box<dyn GroupsAccumulator>>> {
+        self.aggregates.iter().map(|call| new_accumulator(&call.function)).collect()
     }
 
     /// Where the arguments of aggregate `i`, and its filter, are among the inputs.
-    pub(super) fn argument_columns(&self, i: usize) -> (Range<usize>, Option<usize>) {
+    pub(crate) fn argument_columns(&self, i: usize) -> (Range<usize>, Option<usize>) {
         self.arguments[i].clone()
     }
 
@@ -165,7 +172,7 @@ fn contiguous(indices: &[u32]) -> Option<(usize, usize)> {
 }
 
 /// A filter column as a mask. NULL means no.
-pub(super) fn as_mask(array: &dyn Array) -> BooleanArray {
+pub(crate) fn as_mask(array: &dyn Array) -> BooleanArray {
     let mask = array.as_boolean();
     if mask.null_count() > 0 { prep_null_mask_filter(mask) } else { mask.clone() }
 }

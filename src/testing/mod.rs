@@ -1,6 +1,8 @@
 //! What tests of this crate and of embedders share. Compiled for tests, and with the feature `test-util`.
 //!
-//! [`table`] writes record batches as text and back; [`faulty`] is an object store that fails where it is told to.
+//! [`table`] writes record batches as text and back; [`oracle`] says what the right answer is, without the engine;
+//! [`faulty`] is an object store that fails where it is told to.
 
 pub mod faulty;
+pub mod oracle;
 pub mod table;
