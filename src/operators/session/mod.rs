@@ -152,7 +152,7 @@ impl SessionAggregate {
         let WindowKind::Session { gap_us } = spec.window.kind() else {
             return Err(Error::internal("a session operator was given a window that is no session"));
         };
-        if spec.input == AggregateInput::Changes {
+        if spec.input != AggregateInput::Rows {
             return Err(Error::unsupported("a session window over the results of another window")
                 .with_hint("use TUMBLE, HOP or CUMULATE over the inner results"));
         }
