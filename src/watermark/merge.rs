@@ -10,10 +10,10 @@ use std::collections::{BinaryHeap, VecDeque};
 /// row it was given and has not handed out.
 ///
 /// ```
-/// use highwater::watermark::{MergeOrder, NONE, Next};
+/// use highwater::watermark::{MergeOrder, Next};
 /// let mut order = MergeOrder::new(2);
-/// order.push(0, &[NONE, 10], 30); // rows at 10 and 30
-/// order.push(1, &[NONE], 20);
+/// order.push(0, &[10, 30]); // W after a row at 10, and after a row at 30
+/// order.push(1, &[20]);
 /// assert_eq!(order.next_run(), Next::Run { split: 0, rows: 1 });
 /// assert_eq!(order.next_run(), Next::Run { split: 1, rows: 1 });
 /// assert_eq!(order.next_run(), Next::Run { split: 0, rows: 1 });
@@ -64,15 +64,9 @@ impl MergeOrder {
         Self { lanes, waiting: w.into_iter().enumerate().map(|(split, w)| Reverse((w, split))).collect() }
     }
 
-    /// Adds rows that were read from a split, as [`super::SplitWatermark::observe`] describes them: the W each meets, and W
-    /// after the last.
-    pub fn push(&mut self, split: usize, before: &[i64], after: i64) {
-        if before.is_empty() {
-            return;
-        }
-        let lane = &mut self.lanes[split].after;
-        lane.extend(&before[1..]);
-        lane.push_back(after);
+    /// Adds rows that were read from a split: W after each of them, as [`super::SplitWatermark::advance`] gives it.
+    pub fn push(&mut self, split: usize, after: &[i64]) {
+        self.lanes[split].after.extend(after);
     }
 
     /// The split has no more rows than were pushed.
@@ -116,19 +110,19 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::watermark::{NONE, RowTimes, SplitWatermark, Strategy};
+    use crate::watermark::{NONE, SplitWatermark, Strategy};
 
     fn push(order: &mut MergeOrder, watermark: &mut SplitWatermark, split: usize, times: &[i64]) {
-        let mut before = Vec::new();
-        let after = watermark.observe(RowTimes { candidates: times, ..RowTimes::default() }, &mut before);
-        order.push(split, &before, after);
+        let mut after = Vec::new();
+        watermark.advance(times.len(), times, &[], &[], &mut after);
+        order.push(split, &after);
     }
 
     #[test]
     fn the_lowest_split_goes_next_and_ties_go_by_name() {
         let mut order = MergeOrder::new(2);
-        order.push(0, &[NONE, 5, 5], 7);
-        order.push(1, &[NONE, 5], 5);
+        order.push(0, &[5, 5, 7]);
+        order.push(1, &[5, 5]);
         order.end(0);
         order.end(1);
         let runs: Vec<_> = std::iter::from_fn(|| match order.next_run() {
@@ -144,7 +138,7 @@ mod tests {
     fn a_single_split_goes_as_it_comes() {
         let mut order = MergeOrder::new(1);
         assert_eq!(order.next_run(), Next::NeedRows { split: 0 });
-        order.push(0, &[NONE, 1, 2], 3);
+        order.push(0, &[1, 2, 3]);
         assert_eq!(order.next_run(), Next::Run { split: 0, rows: 3 });
         order.end(0);
         assert_eq!(order.next_run(), Next::Done);
@@ -156,7 +150,7 @@ mod tests {
         // One split per file of an hour each: none goes past another's W, so no row is late.
         let hours: Vec<Vec<i64>> = (10..13).map(|hour| (0..60).map(|minute| hour * 60 + minute).collect()).collect();
         let mut order = MergeOrder::new(3);
-        let mut splits = vec![SplitWatermark::new(Strategy::BoundedOutOfOrderness); 3];
+        let mut splits = vec![SplitWatermark::new(Some(Strategy::BoundedOutOfOrderness)); 3];
         for split in [2, 0, 1] {
             push(&mut order, &mut splits[split], split, &hours[split]);
             order.end(split);
@@ -189,7 +183,7 @@ mod tests {
 
             // Rows are pushed in any portions, and runs taken in between.
             let mut order = MergeOrder::new(splits.len());
-            let mut watermarks = vec![SplitWatermark::new(Strategy::BoundedOutOfOrderness); splits.len()];
+            let mut watermarks = vec![SplitWatermark::new(Some(Strategy::BoundedOutOfOrderness)); splits.len()];
             let (mut pushed, mut taken, mut got) = (vec![0; splits.len()], vec![0; splits.len()], Vec::new());
             let mut drain = |order: &mut MergeOrder, got: &mut Vec<_>| loop {
                 match order.next_run() {

@@ -10,9 +10,9 @@
 //!  rows of another source ──────────────► SourceWatermark ─┘   minimum
 //! ```
 //!
-//! A row is judged against the W made by the rows before it (T5), so each stage turns "W before each row, and W after the
-//! last" into the same for the next one. Which bounded split goes next is [`MergeOrder`]'s to say. When a live split counts as
-//! idle depends on the time of day, which callers pass in. What a row's fate is at a given W is [`crate::window`]'s to know.
+//! A row is judged against the W made by the rows before it (T5), so each stage turns "W after each row" into the same for
+//! the next one. Which bounded split goes next is [`MergeOrder`]'s to say. When a live split counts as idle depends on the
+//! time of day, which callers pass in. What a row's fate is at a given W is [`crate::window`]'s to know.
 
 mod merge;
 mod source;
@@ -20,7 +20,7 @@ mod split;
 
 pub use merge::{MergeOrder, Next};
 pub use source::{SourceSnapshot, SourceWatermark, SplitSnapshot, UnionWatermark};
-pub use split::{RowTimes, SplitState, SplitWatermark};
+pub use split::{SplitState, SplitWatermark};
 
 /// No watermark yet: below every time.
 pub const NONE: i64 = i64::MIN;

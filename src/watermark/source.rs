@@ -107,18 +107,17 @@ impl SourceWatermark {
         self.advance()
     }
 
-    /// A split had rows. Takes the W of the split before each of them and replaces it by that of the source, then returns
-    /// the source's after the last. Both are as [`super::SplitWatermark::observe`] gives them; `before` may be empty if nobody
-    /// asks for W before each row. An unknown split is added.
-    pub fn on_rows(&mut self, name: &str, before: &mut [i64], after: i64) -> i64 {
-        let others = self.lowest_but(name);
-        raise_to_source(self.w, others, before);
+    /// A split had rows. `after` is its W after each of them, as [`super::SplitWatermark::advance`] gives it; appended to `met`
+    /// is the W of the source before each, which they are judged by. Returns that after the last. An unknown split is added.
+    pub fn on_rows(&mut self, name: &str, after: &[i64], met: &mut Vec<i64>) -> i64 {
+        let Some(&last) = after.last() else { return self.w };
+        met_by_rows(self.w, self.lowest_but(name), after, met);
         let split = self.split(name);
         split.quiet_since_us = None;
         split.state.idle = false;
-        split.state.w = split.state.w.max(after);
+        split.state.w = split.state.w.max(last);
         if split.state.first_w == NONE {
-            split.state.first_w = after;
+            split.state.first_w = after[0];
         }
         self.advance()
     }
@@ -219,15 +218,11 @@ impl SourceWatermark {
     }
 }
 
-/// Turns the W of one member before each of its rows into that of the whole, which was `w` and whose other members are at
-/// `others` or above.
-fn raise_to_source(w: i64, others: i64, before: &mut [i64]) {
-    // The first row meets what came before it, even if it is its own split that joins again.
-    let mut first = true;
-    for met in before {
-        *met = if first { w } else { w.max(others.min(*met)) };
-        first = false;
-    }
+/// Appends the W of the whole before each row of one member, given the member's W after each of them. Before them that of the
+/// whole was `w`; its other members are at `others` or above.
+fn met_by_rows(w: i64, others: i64, after: &[i64], met: &mut Vec<i64>) {
+    met.push(w);
+    met.extend(after[..after.len() - 1].iter().map(|&own| w.max(others.min(own))));
 }
 
 /// The watermark of sources united: the minimum over them (T3).
@@ -251,11 +246,13 @@ impl UnionWatermark {
         self.w
     }
 
-    /// A source had rows; as [`SourceWatermark::on_rows`], one level up.
-    pub fn on_rows(&mut self, source: usize, before: &mut [i64], after: i64) -> i64 {
+    /// A source had rows; as [`SourceWatermark::on_rows`], one level up. `after` is the source's W after each of them: what the next
+    /// one met, and for the last what that method returned.
+    pub fn on_rows(&mut self, source: usize, after: &[i64], met: &mut Vec<i64>) -> i64 {
+        let Some(&last) = after.last() else { return self.w };
         let others = self.sources.iter().enumerate().filter(|&(other, &(_, idle))| other != source && !idle);
-        raise_to_source(self.w, others.map(|(_, &(w, _))| w).min().unwrap_or(END), before);
-        self.on_watermark(source, after, false)
+        met_by_rows(self.w, others.map(|(_, &(w, _))| w).min().unwrap_or(END), after, met);
+        self.on_watermark(source, last, false)
     }
 
     /// A source's W is `w` now, without rows: it is idle or not, or has ended at [`END`]. Returns W.
@@ -299,24 +296,24 @@ mod tests {
     #[test]
     fn c28_idle_partition() {
         let mut w = source(Some(MINUTE_US), &["p0", "p1"]);
-        w.on_rows("p1", &mut [], 5 * S);
-        assert_eq!(w.on_rows("p0", &mut [], 60 * S), 5 * S);
+        w.on_rows("p1", &[5 * S], &mut Vec::new());
+        assert_eq!(w.on_rows("p0", &[60 * S], &mut Vec::new()), 5 * S);
         assert_eq!(held_by(&w), ["p1"]);
         assert_eq!(w.on_nothing("p1", 0), 5 * S);
         assert_eq!(w.on_nothing("p1", MINUTE_US - 1), 5 * S);
         assert_eq!(w.on_nothing("p1", MINUTE_US), 60 * S);
         // It speaks again behind W, which stays; and counts again.
-        let mut before = [5 * S, 58 * S];
-        assert_eq!(w.on_rows("p1", &mut before, 59 * S), 60 * S);
-        assert_eq!(before, [60 * S; 2]);
-        assert_eq!(w.on_rows("p0", &mut [], 90 * S), 60 * S);
+        let mut met = Vec::new();
+        assert_eq!(w.on_rows("p1", &[58 * S, 59 * S], &mut met), 60 * S);
+        assert_eq!(met, [60 * S; 2]);
+        assert_eq!(w.on_rows("p0", &[90 * S], &mut Vec::new()), 60 * S);
         assert_eq!(held_by(&w), ["p1"]);
     }
 
     #[test]
     fn without_a_timeout_no_split_is_idle() {
         let mut w = source(None, &["p0", "p1"]);
-        w.on_rows("p0", &mut [], 60 * S);
+        w.on_rows("p0", &[60 * S], &mut Vec::new());
         assert_eq!(w.on_nothing("p1", 0), NONE);
         assert_eq!(w.on_nothing("p1", i64::MAX), NONE);
     }
@@ -324,7 +321,7 @@ mod tests {
     #[test]
     fn c29_partition_that_never_had_a_row() {
         let mut w = source(Some(MINUTE_US), &["p0", "p1"]);
-        assert_eq!(w.on_rows("p0", &mut [], 60 * S), NONE);
+        assert_eq!(w.on_rows("p0", &[60 * S], &mut Vec::new()), NONE);
         assert_eq!(held_by(&w), ["p1"]);
         w.on_nothing("p1", 10);
         assert_eq!(w.on_nothing("p1", 10 + MINUTE_US), 60 * S);
@@ -333,8 +330,8 @@ mod tests {
     #[test]
     fn c31_stalled_is_not_idle() {
         let mut w = source(Some(MINUTE_US), &["p0", "p1"]);
-        w.on_rows("p1", &mut [], 20 * S);
-        w.on_rows("p0", &mut [], 90 * S);
+        w.on_rows("p1", &[20 * S], &mut Vec::new());
+        w.on_rows("p0", &[90 * S], &mut Vec::new());
         w.on_nothing("p1", 0);
         w.on_stalled("p1");
         // Much later it is asked for the first time since.
@@ -345,7 +342,7 @@ mod tests {
     #[test]
     fn a_clock_that_steps_back_delays_idleness_and_does_not_block_it() {
         let mut w = source(Some(MINUTE_US), &["p0", "p1"]);
-        w.on_rows("p0", &mut [], 60 * S);
+        w.on_rows("p0", &[60 * S], &mut Vec::new());
         w.on_nothing("p1", HOUR_US);
         w.on_nothing("p1", 0);
         assert_eq!(w.on_nothing("p1", MINUTE_US), 60 * S);
@@ -354,15 +351,15 @@ mod tests {
     #[test]
     fn c36_union_takes_the_minimum() {
         let mut union = UnionWatermark::new(2);
-        assert_eq!(union.on_rows(0, &mut [], 5 * S), NONE);
-        assert_eq!(union.on_rows(0, &mut [], 100 * S), NONE);
-        assert_eq!(union.on_rows(1, &mut [], 20 * S), 20 * S);
-        let mut before = [20 * S, 30 * S];
-        assert_eq!(union.on_rows(1, &mut before, 50 * S), 50 * S);
-        assert_eq!(before, [20 * S, 30 * S]);
+        assert_eq!(union.on_rows(0, &[5 * S], &mut Vec::new()), NONE);
+        assert_eq!(union.on_rows(0, &[100 * S], &mut Vec::new()), NONE);
+        assert_eq!(union.on_rows(1, &[20 * S], &mut Vec::new()), 20 * S);
+        let mut met = Vec::new();
+        assert_eq!(union.on_rows(1, &[30 * S, 50 * S], &mut met), 50 * S);
+        assert_eq!(met, [20 * S, 30 * S]);
         // An idle source leaves, an ended one too; W never goes back.
         assert_eq!(union.on_watermark(1, 50 * S, true), 100 * S);
-        assert_eq!(union.on_rows(1, &mut [], 60 * S), 100 * S);
+        assert_eq!(union.on_rows(1, &[60 * S], &mut Vec::new()), 100 * S);
         assert_eq!(union.on_watermark(1, 60 * S, true), 100 * S);
         assert_eq!(union.on_watermark(0, END, false), 100 * S);
         assert_eq!(union.on_watermark(1, END, false), END);
@@ -371,20 +368,20 @@ mod tests {
     #[test]
     fn c37_partition_added_while_running() {
         let mut w = source(None, &["p0"]);
-        assert_eq!(w.on_rows("p0", &mut [], 100 * S), 100 * S);
+        assert_eq!(w.on_rows("p0", &[100 * S], &mut Vec::new()), 100 * S);
         w.add_split("p2".into());
         assert_eq!(held_by(&w), ["p2"]);
-        assert_eq!(w.on_rows("p0", &mut [], 200 * S), 100 * S);
+        assert_eq!(w.on_rows("p0", &[200 * S], &mut Vec::new()), 100 * S);
         // Its rows at 40 and 120 meet 100; then it counts.
-        let mut before = [NONE, 40 * S];
-        assert_eq!(w.on_rows("p2", &mut before, 120 * S), 120 * S);
-        assert_eq!(before, [100 * S, 100 * S]);
+        let mut met = Vec::new();
+        assert_eq!(w.on_rows("p2", &[40 * S, 120 * S], &mut met), 120 * S);
+        assert_eq!(met, [100 * S, 100 * S]);
     }
 
     #[test]
     fn c42_partial_watermark_state_is_legal() {
         let mut w = source(Some(MINUTE_US), &["p0", "p1"]);
-        w.on_rows("p0", &mut [], 50 * S);
+        w.on_rows("p0", &[50 * S], &mut Vec::new());
         let json = serde_json::to_string(&w.snapshot()).unwrap();
         let snapshot: SourceSnapshot = serde_json::from_str(&json).unwrap();
         assert_eq!(snapshot, w.snapshot());
@@ -392,20 +389,20 @@ mod tests {
         let mut restored = SourceWatermark::restore(&spec, snapshot);
         assert_eq!(restored.w(), NONE);
         assert_eq!(held_by(&restored), ["p1"]);
-        assert_eq!(restored.on_rows("p1", &mut [], 60 * S), 50 * S);
+        assert_eq!(restored.on_rows("p1", &[60 * S], &mut Vec::new()), 50 * S);
     }
 
     #[test]
     fn c60_end_of_file() {
         let mut w = source(None, &["a", "b"]);
         w.complete();
-        w.on_rows("a", &mut [], 23 * S);
-        w.on_rows("b", &mut [], 12 * S);
+        w.on_rows("a", &[23 * S], &mut Vec::new());
+        w.on_rows("b", &[12 * S], &mut Vec::new());
         assert_eq!(w.on_end("b"), 23 * S);
         assert_eq!(w.on_end("a"), END);
         // A live source may get more splits, so the end of those it has says nothing.
         let mut live = source(None, &["a"]);
-        live.on_rows("a", &mut [], 23 * S);
+        live.on_rows("a", &[23 * S], &mut Vec::new());
         assert_eq!(live.on_end("a"), 23 * S);
         assert_eq!(source(None, &[]).complete(), END);
     }
@@ -414,13 +411,13 @@ mod tests {
     fn c87_uneven_partitions_in_a_replay() {
         let mut w = source(None, &["p0", "p1"]);
         // Nothing of p1 yet: p0 may go as far as the limit beyond its own first row.
-        w.on_rows("p0", &mut [], 10 * S);
+        w.on_rows("p0", &[10 * S], &mut Vec::new());
         assert!(!w.is_ahead("p0", HOUR_US));
-        w.on_rows("p0", &mut [], 10 * S + HOUR_US + 1);
+        w.on_rows("p0", &[10 * S + HOUR_US + 1], &mut Vec::new());
         assert!(w.is_ahead("p0", HOUR_US) && !w.is_ahead("p1", HOUR_US));
-        w.on_rows("p1", &mut [], 50 * S);
+        w.on_rows("p1", &[50 * S], &mut Vec::new());
         assert!(!w.is_ahead("p0", HOUR_US));
-        w.on_rows("p0", &mut [], 51 * S + HOUR_US);
+        w.on_rows("p0", &[51 * S + HOUR_US], &mut Vec::new());
         assert!(w.is_ahead("p0", HOUR_US) && !w.is_ahead("p1", HOUR_US));
         assert_eq!(w.w(), 50 * S);
         // When p1 is out, nothing is ahead of anything.
@@ -431,8 +428,8 @@ mod tests {
     #[test]
     fn all_idle_leaves_w_until_the_close_is_due() {
         let mut w = source(Some(MINUTE_US), &["p0", "p1"]);
-        w.on_rows("p0", &mut [], 60 * S);
-        w.on_rows("p1", &mut [], 30 * S);
+        w.on_rows("p0", &[60 * S], &mut Vec::new());
+        w.on_rows("p1", &[30 * S], &mut Vec::new());
         w.on_nothing("p0", 0);
         w.on_nothing("p1", 10);
         assert_eq!(w.on_nothing("p1", 10 + MINUTE_US), 60 * S, "p0 is not idle yet");
@@ -443,7 +440,7 @@ mod tests {
         assert!(!w.idle_close_due(due - 1) && w.idle_close_due(due));
         assert_eq!(w.raise_to(70 * S), 70 * S);
         assert_eq!(w.raise_to(65 * S), 70 * S);
-        w.on_rows("p1", &mut [], 31 * S);
+        w.on_rows("p1", &[31 * S], &mut Vec::new());
         assert!(!w.is_idle() && !w.idle_close_due(due + HOUR_US));
         assert_eq!(w.w(), 70 * S);
     }
@@ -458,11 +455,12 @@ mod tests {
             for (split, event, value, pass) in events {
                 let name = ["a", "b", "c"][split];
                 now += pass;
-                let mut before = [split_w[split], split_w[split].max(value / 2)];
+                let mut met = Vec::new();
                 let after = match event {
                     0..4 => {
-                        split_w[split] = split_w[split].max(value);
-                        source.on_rows(name, &mut before, split_w[split])
+                        let first = split_w[split].max(value / 2);
+                        split_w[split] = first.max(value);
+                        source.on_rows(name, &[first, split_w[split]], &mut met)
                     }
                     4 => source.on_nothing(name, now),
                     5 => { source.on_stalled(name); source.w() }
@@ -474,7 +472,7 @@ mod tests {
                     }
                 };
                 if event < 4 {
-                    proptest::prop_assert!(before[0] == w && before[0] <= before[1] && before[1] <= after);
+                    proptest::prop_assert!(met[0] == w && met[0] <= met[1] && met[1] <= after);
                 }
                 proptest::prop_assert!(after >= w);
                 w = after;

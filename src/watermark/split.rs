@@ -7,31 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use super::{END, NONE, Strategy};
 
-/// What rows of a split have to say about time, one entry per row, in arrival order.
-///
-/// Rejected rows must be left out or marked invalid: they never move a watermark (T8).
-#[derive(Debug, Clone, Copy, Default)]
-pub struct RowTimes<'a> {
-    /// Value of the watermark expression, µs. For processing time, the clock's when the row arrived.
-    pub candidates: &'a [i64],
-    /// Whether the candidate counts; `false` where the expression is NULL. `None`: all do.
-    pub valid: Option<&'a [bool]>,
-    /// Event time, which tells how far a key lags. `None`: the candidate stands in. Only for [`Strategy::PerKey`].
-    pub times: Option<&'a [i64]>,
-    /// Hash of the key, the same in every process. Two keys of one hash count as one; of a million keys a pair does so
-    /// with a chance of 3 in 100 million. Only for [`Strategy::PerKey`].
-    pub keys: &'a [u64],
-    /// Whether the row is one that moves the watermark. Only for [`Strategy::Punctuated`].
-    pub marks: &'a [bool],
-}
-
 /// The watermark of one split.
 ///
 /// Guarantees: it never goes back, whatever comes; it stays below [`END`] until [`SplitWatermark::end`]; and it depends on
 /// the rows and their order alone, not on how they are cut into batches.
 #[derive(Debug, Clone)]
 pub struct SplitWatermark {
-    strategy: Strategy,
+    /// `None`: rows say nothing of time.
+    strategy: Option<Strategy>,
     w: i64,
     keys: Keys,
 }
@@ -48,13 +31,13 @@ pub struct SplitState {
 }
 
 impl SplitWatermark {
-    /// A watermark that no row has moved yet.
-    pub fn new(strategy: Strategy) -> Self {
+    /// A watermark that no row has moved yet. Without a strategy none will.
+    pub fn new(strategy: Option<Strategy>) -> Self {
         Self { strategy, w: NONE, keys: Keys::default() }
     }
 
     /// The watermark of a checkpoint.
-    pub fn restore(strategy: Strategy, state: SplitState) -> Self {
+    pub fn restore(strategy: Option<Strategy>, state: SplitState) -> Self {
         Self { strategy, w: state.w, keys: Keys::restore(state.newest, state.keys) }
     }
 
@@ -64,66 +47,65 @@ impl SplitWatermark {
     }
 
     /// W now.
-    pub fn w(&self) -> i64 {
+    pub fn current(&self) -> i64 {
         self.w
     }
 
-    /// Whether only [`SplitWatermark::observe`] will do, because the largest candidate does not say enough.
-    pub fn needs_each_row(&self) -> bool {
-        matches!(self.strategy, Strategy::PerKey { .. })
+    /// Moves W by `rows` rows in arrival order and appends the W after each of them to `after`.
+    ///
+    /// `candidates` holds a row's value of the watermark expression, or for processing time the clock less the delay;
+    /// [`NONE`] where a row says nothing: the value is NULL, or the row is not marked. Empty: no row says anything.
+    /// Rejected rows must say nothing (T8). Only [`Strategy::PerKey`] looks at the others, one each per row: `times` are event
+    /// times, which tell how far a key lags; `keys` hashes of the key, the same in every process. Two keys of one hash count
+    /// as one: of a million keys a pair does so with a chance of 3 in 100 million.
+    pub fn advance(&mut self, rows: usize, candidates: &[i64], times: &[i64], keys: &[u64], after: &mut Vec<i64>) {
+        if candidates.is_empty() || self.strategy.is_none() {
+            after.resize(after.len() + rows, self.w);
+            return;
+        }
+        if let Some(Strategy::PerKey { timeout_us }) = self.strategy {
+            for ((&candidate, &time), &key) in candidates.iter().zip(times).zip(keys) {
+                if candidate != NONE {
+                    let lowest = self.keys.observe(key, time, candidate.min(END - 1), timeout_us);
+                    self.w = self.w.max(lowest);
+                }
+                after.push(self.w);
+            }
+            return;
+        }
+        let mut w = self.w;
+        after.extend(candidates.iter().map(|&candidate| {
+            w = w.max(candidate.min(END - 1));
+            w
+        }));
+        self.w = w;
     }
 
-    /// Moves W by a batch of which only the largest valid (and if punctuated, marked) candidate is known, and returns it. The
-    /// way to go when no row of the batch can be late, so that W before each is of no interest.
+    /// Whether only [`SplitWatermark::advance`] will do, because the largest candidate does not say enough.
+    pub fn needs_each_row(&self) -> bool {
+        matches!(self.strategy, Some(Strategy::PerKey { .. }))
+    }
+
+    /// Moves W by rows of which only the largest candidate is known, and returns it: for when W after each is of no interest.
     ///
     /// # Panics
     ///
     /// If the strategy [needs each row](Self::needs_each_row).
     pub fn advance_to_max(&mut self, largest: i64) -> i64 {
         assert!(!self.needs_each_row(), "a watermark per key depends on every row");
-        self.w = self.w.max(self.candidate(largest));
+        self.w = self.w.max(largest.min(END - 1));
         self.w
     }
 
-    /// Moves W by rows, replaces `before` by the W each row meets, and returns W after the last.
-    pub fn observe(&mut self, rows: RowTimes<'_>, before: &mut Vec<i64>) -> i64 {
-        before.clear();
-        before.reserve(rows.candidates.len());
-        for (row, &candidate) in rows.candidates.iter().enumerate() {
-            before.push(self.w);
-            let counts = rows.valid.is_none_or(|valid| valid[row]);
-            if !counts || (self.strategy == Strategy::Punctuated && !rows.marks[row]) {
-                continue;
-            }
-            let candidate = self.candidate(candidate);
-            let next = match self.strategy {
-                Strategy::PerKey { timeout_us } => {
-                    let time = rows.times.map_or(candidate, |times| times[row]);
-                    self.keys.observe(rows.keys[row], time, candidate, timeout_us)
-                }
-                _ => candidate,
-            };
-            self.w = self.w.max(next);
-        }
-        self.w
-    }
-
-    /// Raises W to `w`, by hand or because an idle source closes its windows. Lower values change nothing.
-    pub fn raise_to(&mut self, w: i64) -> i64 {
+    /// Raises W to `w` by hand. Lower values change nothing.
+    pub fn raise(&mut self, w: i64) {
         self.w = self.w.max(w);
-        self.w
     }
 
     /// The split has ended (T6).
     pub fn end(&mut self) {
         self.w = END;
         self.keys = Keys::default();
-    }
-
-    /// What a candidate comes to. Only the end of input is [`END`].
-    fn candidate(&self, candidate: i64) -> i64 {
-        let delay_us = if let Strategy::ProcessingTime { delay_us } = self.strategy { delay_us } else { 0 };
-        candidate.saturating_sub(delay_us).min(END - 1)
     }
 }
 
@@ -198,96 +180,86 @@ impl Keys {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::Strategy;
     use super::*;
+    use crate::watermark::Strategy;
 
-    const PER_KEY: Strategy = Strategy::PerKey { timeout_us: 10 };
+    const PER_KEY: Option<Strategy> = Some(Strategy::PerKey { timeout_us: 10 });
 
-    fn observe(watermark: &mut SplitWatermark, candidates: &[i64]) -> Vec<i64> {
-        let mut before = Vec::new();
-        let after = watermark.observe(RowTimes { candidates, ..RowTimes::default() }, &mut before);
-        before.push(after);
-        before
+    fn bounded() -> SplitWatermark {
+        SplitWatermark::new(Some(Strategy::BoundedOutOfOrderness))
     }
 
-    fn observe_keys(watermark: &mut SplitWatermark, rows: &[(u64, i64)]) -> Vec<i64> {
-        let (keys, candidates): (Vec<_>, Vec<_>) = rows.iter().copied().unzip();
-        let mut before = Vec::new();
-        let after =
-            watermark.observe(RowTimes { candidates: &candidates, keys: &keys, ..RowTimes::default() }, &mut before);
-        before.push(after);
-        before
+    fn advance(watermark: &mut SplitWatermark, candidates: &[i64]) -> Vec<i64> {
+        let mut after = Vec::new();
+        watermark.advance(candidates.len(), candidates, &[], &[], &mut after);
+        after
+    }
+
+    /// Rows of a key at a time, which is the candidate too.
+    fn advance_keys(watermark: &mut SplitWatermark, rows: &[(u64, i64)]) -> Vec<i64> {
+        let (keys, times): (Vec<_>, Vec<_>) = rows.iter().copied().unzip();
+        let mut after = Vec::new();
+        watermark.advance(rows.len(), &times, &times, &keys, &mut after);
+        after
     }
 
     #[test]
-    fn rows_meet_what_the_rows_before_them_made() {
-        let mut w = SplitWatermark::new(Strategy::BoundedOutOfOrderness);
-        assert_eq!(observe(&mut w, &[5, 25, 7]), [NONE, 5, 25, 25]);
-        assert_eq!(observe(&mut w, &[]), [25]);
+    fn each_row_that_says_something_moves_it_forward() {
+        let mut w = bounded();
+        assert_eq!(advance(&mut w, &[NONE, 5, 25, NONE, 7]), [NONE, 5, 25, 25, 25]);
+        w.advance(2, &[], &[], &[], &mut Vec::new());
+        assert_eq!(w.current(), 25);
         assert_eq!(w.advance_to_max(20), 25);
         assert_eq!(w.advance_to_max(30), 30);
+        w.raise(29);
+        assert_eq!(w.current(), 30);
+        let mut none = SplitWatermark::new(None);
+        assert_eq!(advance(&mut none, &[5, 6]), [NONE, NONE]);
     }
 
     #[test]
     fn c39_batch_size_must_not_matter() {
         for size in 1..=3 {
-            let mut w = SplitWatermark::new(Strategy::BoundedOutOfOrderness);
+            let mut w = bounded();
             let batches = [5, 25, 7];
-            let met: Vec<_> =
-                batches.chunks(size).flat_map(|batch| observe(&mut w, batch)[..batch.len()].to_vec()).collect();
-            assert_eq!(met, [NONE, 5, 25], "batches of {size}");
+            let after: Vec<_> = batches.chunks(size).flat_map(|batch| advance(&mut w, batch)).collect();
+            assert_eq!(after, [5, 25, 25], "batches of {size}");
         }
     }
 
     #[test]
     fn only_the_end_is_infinite() {
-        let mut w = SplitWatermark::new(Strategy::BoundedOutOfOrderness);
+        let mut w = bounded();
+        assert_eq!(advance(&mut w, &[i64::MAX, i64::MIN]), [END - 1; 2]);
         assert_eq!(w.advance_to_max(i64::MAX), END - 1);
-        assert_eq!(w.advance_to_max(i64::MIN), END - 1);
         w.end();
-        assert_eq!(w.w(), END);
-        let mut late = SplitWatermark::new(Strategy::ProcessingTime { delay_us: 10 });
-        assert_eq!(late.advance_to_max(i64::MIN + 5), NONE);
-        assert_eq!(observe(&mut late, &[100, 95, 120]), [NONE, 90, 90, 110]);
-    }
-
-    #[test]
-    fn rows_without_a_candidate_and_rows_without_a_mark_move_nothing() {
-        let mut before = Vec::new();
-        let mut w = SplitWatermark::new(Strategy::BoundedOutOfOrderness);
-        let valid = [true, false, true];
-        let rows = RowTimes { candidates: &[5, 99, 6], valid: Some(&valid), ..RowTimes::default() };
-        assert_eq!((w.observe(rows, &mut before), &before[..]), (6, &[NONE, 5, 5][..]));
-
-        let mut w = SplitWatermark::new(Strategy::Punctuated);
-        let rows = RowTimes { candidates: &[5, 99, 6], marks: &[true, false, true], ..RowTimes::default() };
-        assert_eq!((w.observe(rows, &mut before), &before[..]), (6, &[NONE, 5, 5][..]));
+        assert_eq!(w.current(), END);
     }
 
     #[test]
     fn the_slowest_key_holds_the_watermark_until_it_lags_too_far() {
         let mut w = SplitWatermark::new(PER_KEY);
-        // Key 2 at 3 holds it at 3, until key 1 is more than 10 ahead.
-        assert_eq!(observe_keys(&mut w, &[(1, 5), (2, 3), (1, 13), (1, 14)]), [NONE, 5, 5, 5, 14]);
+        // Key 2 at 3 does not take it back from 5; it holds it there until key 1 is more than 10 ahead.
+        assert_eq!(advance_keys(&mut w, &[(1, 5), (2, 3), (1, 13), (1, 14)]), [5, 5, 5, 14]);
         // A key that is new or comes back holds it again, and does not take it back.
-        assert_eq!(observe_keys(&mut w, &[(2, 8), (1, 18), (2, 17)]), [14, 14, 14, 17]);
+        assert_eq!(advance_keys(&mut w, &[(2, 8), (1, 18), (2, 17)]), [14, 14, 17]);
         assert_eq!(w.state().keys, [(1, 18, 18), (2, 17, 17)]);
     }
 
     #[test]
     fn the_event_time_decides_who_lags() {
         let mut w = SplitWatermark::new(PER_KEY);
-        let rows = RowTimes { candidates: &[0, 50], times: Some(&[100, 105]), keys: &[1, 2], ..RowTimes::default() };
-        assert_eq!(w.observe(rows, &mut Vec::new()), 0);
+        w.advance(2, &[0, 50], &[100, 105], &[1, 2], &mut Vec::new());
+        assert_eq!(w.current(), 0);
     }
 
     #[test]
     fn keys_that_lag_are_forgotten() {
         let mut w = SplitWatermark::new(PER_KEY);
         let rows: Vec<_> = (0..10_000u64).map(|key| (key, key as i64)).collect();
-        observe_keys(&mut w, &rows);
+        advance_keys(&mut w, &rows);
         assert_eq!(w.state().keys.len(), 11);
-        assert_eq!(w.w(), 9_989);
+        assert_eq!(w.current(), 9_989);
     }
 
     proptest! {
@@ -295,24 +267,19 @@ mod tests {
         fn per_key_is_the_minimum_over_keys_within_the_timeout(
             rows in prop::collection::vec((0u64..5, 0i64..60, -5i64..5), 1..80), cut in 0usize..80, timeout in 0i64..30,
         ) {
-            let strategy = Strategy::PerKey { timeout_us: timeout };
+            let strategy = Some(Strategy::PerKey { timeout_us: timeout });
             let keys: Vec<_> = rows.iter().map(|r| r.0).collect();
             let times: Vec<_> = rows.iter().map(|r| r.1).collect();
             let candidates: Vec<_> = rows.iter().map(|r| r.1 + r.2).collect();
-            let part = |from: usize, to: usize| RowTimes {
-                candidates: &candidates[from..to], times: Some(&times[from..to]), keys: &keys[from..to], ..RowTimes::default()
-            };
-            let (mut got, mut rest) = (Vec::new(), Vec::new());
             let cut = cut.min(rows.len());
+            let mut got = Vec::new();
             let mut watermark = SplitWatermark::new(strategy);
-            watermark.observe(part(0, cut), &mut got);
+            watermark.advance(cut, &candidates[..cut], &times[..cut], &keys[..cut], &mut got);
             let mut watermark = SplitWatermark::restore(strategy, watermark.state());
-            let after = watermark.observe(part(cut, rows.len()), &mut rest);
-            got.extend(rest);
-            got.push(after);
+            watermark.advance(rows.len() - cut, &candidates[cut..], &times[cut..], &keys[cut..], &mut got);
 
             let mut w = NONE;
-            for i in 0..=rows.len() {
+            for i in 1..=rows.len() {
                 // The oracle: look at all rows so far.
                 let lowest = (0..5).filter_map(|key| {
                     let of_key = || (0..i).filter(|&j| keys[j] == key);
@@ -321,7 +288,7 @@ mod tests {
                     active.then(|| of_key().map(|j| candidates[j]).max()).flatten()
                 });
                 w = w.max(lowest.min().unwrap_or(NONE));
-                prop_assert_eq!(got[i], w, "before row {}", i);
+                prop_assert_eq!(got[i - 1], w, "after row {}", i);
             }
         }
     }
