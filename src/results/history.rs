@@ -28,7 +28,8 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{
-    Distribution, EquivalenceProperties, LexOrdering, Partitioning, PhysicalExpr, PhysicalSortExpr,
+    Distribution, EquivalenceProperties, LexOrdering, OrderingRequirements, Partitioning, PhysicalExpr,
+    PhysicalSortExpr,
 };
 use datafusion::physical_plan::InputDistributionRequirements;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
@@ -128,11 +129,7 @@ impl TableProvider for HistoryTable {
         let files = Table::prune(&stored.results, files.to_vec(), filter.as_ref())?;
         let every: Vec<usize> = (0..stored.results.fields().len()).collect();
         let scan = self.table.scan(session, &stored.results, &files, &every, filter.as_ref())?;
-        let order = stored.identity.iter().copied().chain([stored.index(column::VERSION)]).map(|i| {
-            let column = Arc::new(Column::new(stored.results.field(i).name(), i));
-            PhysicalSortExpr::new(column, SortOptions { descending: false, nulls_first: true })
-        });
-        let Some(order) = LexOrdering::new(order) else { return internal_err!("an identity has columns") };
+        let order = order(stored);
         let sorted = SortExec::new(order.clone(), scan).with_preserve_partitioning(true);
         let merged = Arc::new(SortPreservingMergeExec::new(order, Arc::new(sorted)));
         let history = Arc::new(HistoryExec::new(merged, stored.clone()));
@@ -147,6 +144,15 @@ impl TableProvider for HistoryTable {
         };
         Ok(filters.iter().map(support).collect())
     }
+}
+
+/// By identity, then version.
+fn order(stored: &StoredSchema) -> LexOrdering {
+    let columns = stored.identity.iter().copied().chain([stored.index(column::VERSION)]).map(|i| {
+        let column = Arc::new(Column::new(stored.results.field(i).name(), i));
+        PhysicalSortExpr::new(column, SortOptions { descending: false, nulls_first: true })
+    });
+    LexOrdering::new(columns).expect("an identity has columns")
 }
 
 /// Adds changes to versions that come sorted by identity and version, in one partition.
@@ -186,6 +192,11 @@ impl ExecutionPlan for HistoryExec {
 
     fn input_distribution_requirements(&self) -> InputDistributionRequirements {
         InputDistributionRequirements::new(vec![Distribution::SinglePartition])
+    }
+
+    fn required_input_ordering(&self) -> Vec<Option<OrderingRequirements>> {
+        // Said aloud, or the optimizer takes the sort away where nothing above needs an order.
+        vec![Some(OrderingRequirements::from(order(&self.stored)))]
     }
 
     fn maintains_input_order(&self) -> Vec<bool> {

@@ -27,7 +27,7 @@ mod tests;
 pub mod writer;
 
 pub use epoch::{CommittedEpoch, Epoch};
-pub use reader::{Read, ViewReader};
+pub use reader::{Read, ViewReader, rejects_of};
 pub use schema::{IdentityColumn, ViewTable};
 pub use subscribe::{Since, Subscription};
-pub use writer::ViewWriter;
+pub use writer::{ViewWriter, remove_view};

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use datafusion::catalog::TableProvider;
+use datafusion::datasource::{MemTable, provider_as_source};
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 
 use super::history::HistoryTable;
 use super::schema::{ViewTable, rejects_schema, window_status_schema, with_epoch};
@@ -35,6 +37,37 @@ pub enum Read {
     Windows,
     /// `v$late`: refused rows.
     Late,
+}
+
+/// The rows of `source` that were rejected, each once: every view over a source has a job of its own that reads it, and
+/// meets the same bad rows at the same (split, offset). Shaped as [`rejects_schema`].
+///
+/// # Errors
+///
+/// `Internal` only.
+pub fn rejects_of(source: &str, views: &[ViewReader]) -> Result<Arc<dyn TableProvider>> {
+    let rejects = |view: &ViewReader| {
+        LogicalPlanBuilder::scan(&view.shared.table.name, provider_as_source(view.rejects(source)), None)
+    };
+    let build = || -> datafusion::common::Result<LogicalPlan> {
+        let Some((first, others)) = views.split_first() else {
+            let empty = MemTable::try_new(rejects_schema(), vec![Vec::new()])?;
+            return LogicalPlanBuilder::scan(source, provider_as_source(Arc::new(empty)), None)?.build();
+        };
+        if others.is_empty() {
+            return rejects(first)?.build();
+        }
+        let mut all = rejects(first)?;
+        for view in others {
+            all = all.union(rejects(view)?.build()?)?;
+        }
+        let columns = all.schema().columns().into_iter().map(Expr::Column).collect::<Vec<_>>();
+        let (place, seen_at) = (columns[..2].to_vec(), columns[columns.len() - 1].clone());
+        let first_seen = place.iter().cloned().chain([seen_at]).map(|column| column.sort(true, true)).collect();
+        all.distinct_on(place, columns, Some(first_seen))?.build()
+    };
+    let plan = build().map_err(|e| Error::internal("cannot join the rejects of views").with_source(e))?;
+    Ok(Arc::new(datafusion::datasource::ViewTable::new(plan, None)))
 }
 
 /// Reads one view. Cheap to clone.

@@ -136,7 +136,8 @@ impl Subscription {
 
     /// As [`Self::read_next`], from the files. Goes through those that hold later epochs, lowest first.
     async fn read_stored(&self, state: &Arc<ViewState>) -> Result<Option<(u64, RecordBatch)>> {
-        let files = state.files(&TableId::Results);
+        let mut files = state.files(&TableId::Results).to_vec();
+        files.retain(|file| file.computed_us.1 > self.after_us);
         let mut from = self.given + 1;
         loop {
             let wanted = |epochs: (u64, u64)| epochs.1 >= from;

@@ -425,19 +425,25 @@ async fn side_tables_are_read_and_logged() {
     let context = SessionContext::new();
     context.register_table("r", reader.rejects("orders")).unwrap();
     assert_eq!(context.table("r").await.unwrap().count().await.unwrap(), 1);
+    for (name, views) in
+        [("none", vec![]), ("one", vec![reader.clone()]), ("two", vec![reader.clone(), reader.clone()])]
+    {
+        context.register_table(name, rejects_of("orders", &views).unwrap()).unwrap();
+        let found = context.table(name).await.unwrap().count().await.unwrap();
+        assert_eq!(found, views.len().min(1), "each rejected row once, however many views met it");
+    }
     for (table, files) in [("late", 1), ("windows", 2), ("rejects/orders", 1)] {
         assert_eq!(logged_files(&storage, table).await.len(), files, "{table}");
     }
 }
 
-/// Writes a folder for other tools to read; run by hand with `HIGHWATER_EXPORT=/tmp/x`.
 #[tokio::test]
-async fn an_export_for_other_tools() {
-    let Ok(folder) = std::env::var("HIGHWATER_EXPORT") else { return };
-    let mut writer = ViewWriter::create(Storage::open(&folder).unwrap(), view(), clock()).await.unwrap();
-    writer.commit(epoch(1, &[(0, Some("a"), 1, 1.0, 1, "initial"), (20, None, 1, 2.0, 1, "initial")])).await.unwrap();
-    writer.commit(epoch(2, &[(0, Some("a"), 2, 3.0, 2, "late_data")])).await.unwrap();
-    writer.close().await.unwrap();
+async fn history_compares_in_order_even_where_the_query_needs_none() {
+    let first = (43, None, 1, 10.0, 1, "initial");
+    let then = [(43, None, 2, 20.0, 1, "late_data"), (36, None, 1, 21.0, 1, "initial")];
+    let (writer, _) = committed(&[&[first], &then]).await;
+    let sql = "SELECT count(*) FILTER (WHERE revenue_change['old'] IS NOT NULL) AS n FROM t";
+    assert!(query(&writer.reader(), Read::History, sql).await.contains("| 1 |"));
 }
 
 #[tokio::test]
@@ -603,4 +609,102 @@ async fn c124_a_slow_subscriber_reads_from_the_store_what_has_left_memory() {
     // Stamps are at least 3 µs apart, so the instant lies between two epochs.
     let (first, _) = reader.subscribe(Since::Time(middle)).unwrap().next().await.unwrap().unwrap();
     assert!((2..20).contains(&first), "{first}");
+}
+
+#[tokio::test]
+async fn a_removed_view_leaves_nothing_and_can_be_made_again() {
+    let storage = Storage::memory();
+    let mut writer = ViewWriter::create(storage.clone(), view(), clock()).await.unwrap();
+    writer.commit(epoch(1, &[(0, Some("a"), 1, 1.0, 1, "initial")])).await.unwrap();
+    writer.close().await.unwrap();
+    remove_view(&storage, "v").await.unwrap();
+    assert!(storage.list(&Path::from("views"), None).await.unwrap().is_empty());
+    let writer = ViewWriter::create(storage, view(), clock()).await.unwrap();
+    assert!(rows_of(&writer.reader(), Read::All).await.is_empty());
+}
+
+mod model {
+    //! Random sequences of epochs against a model that keeps every version in a list and chooses by looking at all.
+
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    type Identity = (i64, Option<&'static str>);
+
+    /// One version as the model keeps it: epoch, which of its epoch, number, revenue, final, deleted.
+    type Version = (u64, i64, i64, f64, bool, bool);
+
+    const KEYS: [Option<&str>; 4] = [None, Some(""), Some("NULL"), Some("a")];
+    const REASONS: [&str; 4] = ["initial", "late_data", "gone", "finalization"];
+
+    /// Epochs of (window hour, key, reason); hours lie across several days, and windows come again at random.
+    fn epochs() -> impl Strategy<Value = Vec<Vec<(i64, usize, usize)>>> {
+        let change = (0i64..60, 0..KEYS.len(), 0..REASONS.len());
+        prop::collection::vec(prop::collection::vec(change, 0..12), 1..12)
+    }
+
+    async fn check(epochs: Vec<Vec<(i64, usize, usize)>>) {
+        let clock = clock();
+        let storage = Storage::memory();
+        let mut writer = ViewWriter::create(storage.clone(), view(), clock.clone()).await.unwrap();
+        let mut model: BTreeMap<Identity, Vec<Version>> = BTreeMap::new();
+        let mut stamps = vec![];
+        for (n, changes) in (1..).zip(&epochs) {
+            clock.advance_us(10);
+            let mut rows: Vec<Row> = vec![];
+            for (hour, key, reason) in changes {
+                let (identity, reason) = ((*hour, KEYS[*key]), REASONS[*reason]);
+                let versions = model.entry(identity).or_default();
+                let nth = versions.iter().filter(|v| v.0 == n).count() as i64;
+                if nth == 3 {
+                    continue;
+                }
+                let (number, value) = (versions.len() as i64 + 1, rows.len() as f64 + 10.0 * n as f64);
+                versions.push((n, nth, number, value, reason == "finalization", reason == "gone"));
+                rows.push((*hour, identity.1, number, value, 1, reason));
+            }
+            stamps.push(writer.commit(epoch(n, &rows)).await.unwrap().stamp_us);
+        }
+        clock.advance_us(1_000);
+        let text = |(hour, key): &Identity, v: &Version| format!("{hour}/{}/{}/{}", key.unwrap_or("∅"), v.2, v.3);
+        let choose = |rank: &dyn Fn(&Version) -> Option<(bool, i64)>| {
+            let winners = model.iter().filter_map(|(identity, versions)| {
+                let winner = versions.iter().filter(|v| rank(v).is_some()).max_by_key(|v| rank(v))?;
+                (!winner.5).then(|| text(identity, winner))
+            });
+            let mut rows: Vec<_> = winners.collect();
+            rows.sort();
+            rows
+        };
+        let reopened = ViewReader::open(storage, view(), clock).await.unwrap();
+        for reader in [writer.reader(), reopened] {
+            assert_eq!(rows_of(&reader, Read::Latest).await, choose(&|v| Some((false, v.2))), "latest");
+            assert_eq!(rows_of(&reader, Read::Final).await, choose(&|v| Some((v.4, v.2))), "final");
+            for t in stamps.iter().step_by(2).flat_map(|stamp| [*stamp, stamp + 1]) {
+                let current = choose(&|v: &Version| (stamps[v.0 as usize - 1] + v.1 <= t).then_some((false, v.2)));
+                assert_eq!(rows_of(&reader, Read::AsOf(t)).await, current, "as of {t}");
+            }
+            let history = query(
+                &reader,
+                Read::History,
+                "SELECT count(*) FILTER (WHERE revenue_change['old'] IS NOT NULL) AS n, count(*) AS m FROM t",
+            )
+            .await;
+            let versions: usize = model.values().map(Vec::len).sum();
+            let followed: usize = model.values().map(|v| v.windows(2).filter(|pair| !pair[0].5).count()).sum();
+            let cells: Vec<_> = history.lines().nth(3).unwrap().split('|').map(str::trim).collect();
+            assert_eq!(cells[1..3], [followed.to_string(), versions.to_string()], "history");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+        #[test]
+        fn every_kind_of_read_agrees_with_the_model(epochs in epochs()) {
+            tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(check(epochs));
+        }
+    }
 }

@@ -395,6 +395,26 @@ impl ViewWriter {
     }
 }
 
+/// Removes everything stored of view `name`. Manifests go last, newest first, so that an interrupted removal is seen as
+/// a view still there, or as none.
+///
+/// # Errors
+///
+/// `Unavailable` from the store: call it again.
+pub async fn remove_view(storage: &Storage, name: &str) -> Result<()> {
+    let paths = ViewPaths::new(name);
+    let manifests = paths.manifests();
+    let (mut last, mut first): (Vec<_>, Vec<_>) = (storage.list(paths.root(), None).await?.into_iter())
+        .map(|file| file.location)
+        .partition(|path| path.prefix_matches(&manifests));
+    last.reverse();
+    first.extend(last);
+    for path in first {
+        storage.delete(&path).await?;
+    }
+    Ok(())
+}
+
 impl Drop for ViewWriter {
     fn drop(&mut self) {
         if self.shared.state().phase == Phase::Live {
