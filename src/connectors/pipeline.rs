@@ -42,7 +42,10 @@ pub(crate) struct Place {
     /// Number of the line that begins there, from 1, for text.
     #[serde(default)]
     pub(crate) line: u64,
-    /// Row of the file, for Parquet and Arrow; row of the split, for generated rows.
+    /// Piece of the file, for Parquet and Arrow.
+    #[serde(default)]
+    pub(crate) piece: u64,
+    /// Row of the file with which it begins, for Parquet and Arrow; row of the split, for generated rows.
     #[serde(default)]
     pub(crate) row: u64,
     /// Offset of the row that begins there.

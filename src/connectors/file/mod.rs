@@ -26,18 +26,22 @@ use jiff::tz::TimeZone;
 use super::definition::OptionReader;
 use super::formats::Wanted;
 use super::formats::csv::{CsvDialect, CsvFormat};
+use super::formats::ipc::IpcFile;
 use super::formats::json::JsonFormat;
+use super::formats::parquet::ParquetFile;
 use super::formats::text::TextFormat;
 use super::pipeline::{Pipeline, Place, Shape};
 use super::{Boundedness, ColumnDefinition, Position, ReadOptions, Source, SourceDefinition, Split, SplitReader};
 use crate::error::{Error, Result};
 
+mod columnar;
 mod listing;
 mod open;
 mod sequence;
 mod text;
 
-use listing::PathPattern;
+use columnar::{ColumnarProducer, OpenColumnar};
+use listing::{FoundFile, PathPattern};
 use open::{Compression, extension};
 use sequence::{Patience, Sequence};
 use text::TextProducer;
@@ -47,6 +51,14 @@ use text::TextProducer;
 enum FileFormat {
     Json,
     Csv,
+    Parquet,
+    Arrow,
+}
+
+impl FileFormat {
+    fn is_text(self) -> bool {
+        matches!(self, Self::Json | Self::Csv)
+    }
 }
 
 /// How files make splits.
@@ -98,14 +110,20 @@ impl FileSource {
                 accept_json_options(&mut options)?;
                 CsvDialect::default()
             }
+            FileFormat::Parquet | FileFormat::Arrow => CsvDialect::default(),
         };
+        if !format.is_text() && compression.is_some_and(|c| c != Compression::None) {
+            return Err(Error::unsupported("Parquet and Arrow files cannot be compressed as a whole")
+                .with_hint("they are compressed inside; leave the option 'compression' out"));
+        }
         let splitting = options.choice(&["split"], &[("all", Splitting::All), ("file", Splitting::PerFile)])?;
         let max_row_bytes = options.number(&["max_row_bytes"])?.unwrap_or(8 << 20);
         options.finish()?;
         Shape::check_metadata(&definition.columns)?;
+        let columns = columns(definition, &pattern, format)?;
         let source = Self {
-            columns: definition.columns.clone(),
-            schema: definition.schema(),
+            schema: SourceDefinition { columns: columns.clone(), ..definition.clone() }.schema(),
+            columns,
             zone: definition.zone.clone(),
             pattern,
             format,
@@ -120,17 +138,31 @@ impl FileSource {
     }
 
     fn check(&self) -> Result<()> {
-        if self.columns.iter().all(|c| c.metadata.is_some()) {
-            return Err(Error::invalid("the source declares no columns to read from its files"));
+        if self.format.is_text() {
+            self.text_format(Wanted { columns: vec![], zone: TimeZone::UTC })?;
         }
-        self.text_format(Wanted { columns: vec![], zone: TimeZone::UTC }).map(|_| ())
+        Ok(())
+    }
+
+    fn declared(&self) -> Vec<ColumnDefinition> {
+        self.columns.iter().filter(|c| c.metadata.is_none()).cloned().collect()
     }
 
     fn text_format(&self, wanted: Wanted) -> Result<Arc<dyn TextFormat>> {
-        let declared: Vec<ColumnDefinition> = self.columns.iter().filter(|c| c.metadata.is_none()).cloned().collect();
         Ok(match self.format {
-            FileFormat::Json => Arc::new(JsonFormat::new(&declared, wanted)),
-            FileFormat::Csv => Arc::new(CsvFormat::try_new(self.csv.clone(), declared, wanted)?),
+            FileFormat::Csv => Arc::new(CsvFormat::try_new(self.csv.clone(), self.declared(), wanted)?),
+            _ => Arc::new(JsonFormat::new(&self.declared(), wanted)),
+        })
+    }
+
+    fn open_columnar(&self, wanted: Wanted) -> OpenColumnar {
+        let (declared, format) = (self.declared(), self.format);
+        Box::new(move |file: &FoundFile| {
+            let (name, wanted) = (Arc::clone(&file.name), wanted.clone());
+            Ok(match format {
+                FileFormat::Arrow => Arc::new(IpcFile::open(&file.path, name, &declared, wanted)?),
+                _ => Arc::new(ParquetFile::open(&file.path, name, &declared, wanted)?),
+            })
         })
     }
 
@@ -152,12 +184,43 @@ impl FileSource {
 
     /// Whether files can only be read once they are finished.
     fn whole_files(&self, name: &str) -> bool {
-        self.compression.unwrap_or_else(|| Compression::of_name(name)) != Compression::None
+        !self.format.is_text() || self.compression.unwrap_or_else(|| Compression::of_name(name)) != Compression::None
     }
 }
 
-const FORMATS: &[(&str, FileFormat)] =
-    &[("json", FileFormat::Json), ("jsonl", FileFormat::Json), ("ndjson", FileFormat::Json), ("csv", FileFormat::Csv)];
+const FORMATS: &[(&str, FileFormat)] = &[
+    ("json", FileFormat::Json),
+    ("jsonl", FileFormat::Json),
+    ("ndjson", FileFormat::Json),
+    ("csv", FileFormat::Csv),
+    ("parquet", FileFormat::Parquet),
+    ("arrow", FileFormat::Arrow),
+    ("arrows", FileFormat::Arrow),
+    ("ipc", FileFormat::Arrow),
+    ("feather", FileFormat::Arrow),
+];
+
+/// The declared columns; if none is to be read from the rows, those of the first file before the metadata columns.
+fn columns(definition: &SourceDefinition, pattern: &PathPattern, format: FileFormat) -> Result<Vec<ColumnDefinition>> {
+    let declared = definition.columns.clone();
+    if declared.iter().any(|c| c.metadata.is_none()) {
+        return Ok(declared);
+    }
+    let first = || {
+        let first = pattern.list()?.into_iter().next();
+        first.ok_or_else(|| Error::invalid(format!("no file matches path='{}'", pattern.text())))
+    };
+    let mut columns = match format {
+        FileFormat::Parquet => ParquetFile::columns(&first()?.path)?,
+        FileFormat::Arrow => IpcFile::columns(&first()?.path)?,
+        FileFormat::Json | FileFormat::Csv => {
+            let message = format!("source `{}` declares no columns to read from its files", definition.name);
+            return Err(Error::invalid(message).with_hint("only Parquet and Arrow files tell their columns themselves"));
+        }
+    };
+    columns.extend(declared);
+    Ok(columns)
+}
 
 fn follow_options(options: &mut OptionReader<'_>) -> Result<Option<Patience>> {
     let monitor = options.text(&["source.monitor-interval"])?.is_some();
@@ -218,8 +281,15 @@ impl Source for FileSource {
     async fn open(&self, split: &Split, from: Option<&Position>, options: ReadOptions) -> Result<Box<dyn SplitReader>> {
         let place = from.map(Place::of).transpose()?;
         let shape = Shape::new(&self.columns, &options.projection, &self.zone);
+        let name = Arc::clone(&split.name);
+        let files = self.sequence(split, place)?;
+        if !self.format.is_text() {
+            let open = self.open_columnar(shape.wanted.clone());
+            let producer = ColumnarProducer { files, open, current: None };
+            return Ok(Box::new(Pipeline::try_new(producer, name, shape, options, from)?));
+        }
         let producer = TextProducer {
-            files: self.sequence(split, place)?,
+            files,
             format: self.text_format(shape.wanted.clone())?,
             compression: self.compression,
             max_row_bytes: self.max_row_bytes,
@@ -227,7 +297,7 @@ impl Source for FileSource {
             next: None,
             current: None,
         };
-        Ok(Box::new(Pipeline::try_new(producer, Arc::clone(&split.name), shape, options, from)?))
+        Ok(Box::new(Pipeline::try_new(producer, name, shape, options, from)?))
     }
 
     fn total_bytes(&self) -> Option<u64> {
@@ -238,5 +308,7 @@ impl Source for FileSource {
     }
 }
 
+#[cfg(test)]
+mod columnar_tests;
 #[cfg(test)]
 mod tests;

@@ -17,12 +17,15 @@ use jiff::tz::TimeZone;
 use super::{ColumnDefinition, Notes, Offsets, Position, Reject, RejectReason, SourceBatch};
 use crate::error::{Error, Result};
 
+pub(super) mod columnar;
 mod convert;
 pub(super) mod csv;
+pub(super) mod ipc;
 mod isolate;
 pub(super) mod json;
 mod json_survey;
 mod numbers;
+pub(super) mod parquet;
 pub(super) mod text;
 mod time_text;
 

@@ -1,0 +1,156 @@
+//! Parquet, by row groups: each is decoded by a job of its own, large ones by several.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::compute::concat_batches;
+use arrow::datatypes::{DataType, Field, Fields, Schema, TimeUnit};
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder, RowSelection, RowSelector,
+};
+use parquet::basic::Type;
+use parquet::schema::types::SchemaDescriptor;
+
+use super::Wanted;
+use super::columnar::{ColumnMatch, ColumnarFile, columns_of, damaged};
+use crate::connectors::{ColumnDefinition, SourceBatch};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Most rows decoded by one job, so that memory does not depend on how a file was written.
+const PIECE_ROWS: u64 = 1 << 17;
+
+/// An open Parquet file.
+#[derive(Debug)]
+pub(crate) struct ParquetFile {
+    path: PathBuf,
+    metadata: ArrowReaderMetadata,
+    columns: ColumnMatch,
+    pieces: Vec<Piece>,
+    rows: Vec<u64>,
+}
+
+#[derive(Debug)]
+struct Piece {
+    group: usize,
+    /// Rows of the group before this piece.
+    skip: u64,
+    rows: u64,
+    bytes: u64,
+}
+
+impl ParquetFile {
+    /// Reads the footer of the file at `path`.
+    ///
+    /// # Errors
+    /// `Unavailable` if it cannot be opened, `Corrupt` if it is no Parquet file.
+    pub(crate) fn open(path: &Path, name: Arc<str>, declared: &[ColumnDefinition], wanted: Wanted) -> Result<Self> {
+        let metadata = load(path)?;
+        let columns = ColumnMatch::new(name, metadata.schema().fields(), declared, wanted);
+        let mut pieces = Vec::new();
+        for (group, meta) in metadata.metadata().row_groups().iter().enumerate() {
+            let total = u64::try_from(meta.num_rows()).unwrap_or(0);
+            let bytes = u64::try_from(meta.compressed_size()).unwrap_or(0);
+            for skip in (0..total).step_by(PIECE_ROWS as usize) {
+                let rows = PIECE_ROWS.min(total - skip);
+                pieces.push(Piece { group, skip, rows, bytes: bytes * rows / total });
+            }
+        }
+        let rows = pieces.iter().map(|piece| piece.rows).collect();
+        Ok(Self { path: path.to_path_buf(), metadata, columns, pieces, rows })
+    }
+
+    /// The columns of the file at `path`.
+    ///
+    /// # Errors
+    /// As [`ParquetFile::open`].
+    pub(crate) fn columns(path: &Path) -> Result<Vec<ColumnDefinition>> {
+        Ok(columns_of(load(path)?.schema().fields()))
+    }
+
+    fn read(&self, piece: &Piece) -> Result<RecordBatch, Box<dyn std::error::Error + Send + Sync>> {
+        // A file of its own for each job: clones of one share their position.
+        let file = File::open(&self.path)?;
+        let mask = ProjectionMask::roots(self.metadata.parquet_schema(), self.columns.projection.iter().copied());
+        let mut builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.metadata.clone())
+            .with_row_groups(vec![piece.group])
+            .with_projection(mask)
+            .with_batch_size(piece.rows as usize);
+        let group_rows = self.metadata.metadata().row_group(piece.group).num_rows();
+        if piece.rows < u64::try_from(group_rows)? {
+            let skip = RowSelector::skip(piece.skip as usize);
+            builder =
+                builder.with_row_selection(RowSelection::from(vec![skip, RowSelector::select(piece.rows as usize)]));
+        }
+        let reader = builder.build()?;
+        let schema = arrow::array::RecordBatchReader::schema(&reader);
+        let mut batches = reader.collect::<Result<Vec<_>, _>>()?;
+        if batches.len() == 1 {
+            return Ok(batches.remove(0));
+        }
+        if schema.fields().is_empty() {
+            let rows = batches.iter().map(RecordBatch::num_rows).sum();
+            let options = RecordBatchOptions::new().with_row_count(Some(rows));
+            return Ok(RecordBatch::try_new_with_options(schema, vec![], &options)?);
+        }
+        Ok(concat_batches(&schema, &batches)?)
+    }
+}
+
+impl ColumnarFile for ParquetFile {
+    fn pieces(&self) -> &[u64] {
+        &self.rows
+    }
+
+    fn decode(&self, piece: usize, first_row: u64) -> Result<SourceBatch> {
+        let piece = &self.pieces[piece];
+        let message =
+            || format!("could not read parquet file, path=`{}` row_group=`{}`", self.path.display(), piece.group);
+        let decoded = self.read(piece).map_err(|e| Error::new(ErrorKind::Corrupt, message()).with_source(e))?;
+        if decoded.num_rows() as u64 != piece.rows {
+            return Err(Error::new(ErrorKind::Corrupt, message()));
+        }
+        let mut batch = self.columns.finish(decoded, first_row)?;
+        batch.bytes = piece.bytes;
+        Ok(batch)
+    }
+}
+
+fn load(path: &Path) -> Result<ArrowReaderMetadata> {
+    let file = File::open(path).map_err(|e| {
+        Error::new(ErrorKind::Unavailable, format!("could not open path=`{}`", path.display())).with_source(e)
+    })?;
+    let plain = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new()).map_err(|e| damaged(path, "parquet", e))?;
+    let Some(schema) = without_nanoseconds(plain.schema().fields(), plain.parquet_schema()) else { return Ok(plain) };
+    let options = ArrowReaderOptions::new().with_schema(Arc::new(schema));
+    ArrowReaderMetadata::try_new(Arc::clone(plain.metadata()), options).map_err(|e| damaged(path, "parquet", e))
+}
+
+/// INT96 times read as µs instead of ns, which would wrap beyond the years 1677 to 2262 (C75). None if there are none.
+fn without_nanoseconds(fields: &Fields, parquet: &SchemaDescriptor) -> Option<Schema> {
+    let is_int96 = |column: usize| {
+        let leaf = (0..parquet.num_columns()).find(|leaf| parquet.get_column_root_idx(*leaf) == column);
+        leaf.is_some_and(|leaf| parquet.column(leaf).physical_type() == Type::INT96)
+    };
+    let micros = |field: &Field| match field.data_type() {
+        DataType::Timestamp(TimeUnit::Nanosecond, zone) => {
+            Some(field.clone().with_data_type(DataType::Timestamp(TimeUnit::Microsecond, zone.clone())))
+        }
+        _ => None,
+    };
+    let mut changed = false;
+    let fields: Vec<Field> = fields
+        .iter()
+        .enumerate()
+        .map(|(column, field)| match micros(field).filter(|_| is_int96(column)) {
+            Some(field) => {
+                changed = true;
+                field
+            }
+            None => field.as_ref().clone(),
+        })
+        .collect();
+    changed.then(|| Schema::new(fields))
+}
