@@ -1,8 +1,9 @@
 //! The watermark of one split, moved by its rows in their order.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::BinaryHeap;
 
+use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
 use super::{END, NONE, Strategy};
