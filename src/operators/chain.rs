@@ -9,6 +9,7 @@ use super::graph::{AggregateInput, Node, Operator, OperatorGraph};
 use super::nested::NestedWindow;
 use super::publish::Publisher;
 use super::rows::RowsOperator;
+use super::whole_window::WholeWindow;
 use crate::change::Changes;
 use crate::error::{Error, Result};
 use crate::window::Window;
@@ -24,6 +25,7 @@ pub struct ResultChain {
 enum Stage {
     Rows(RowsOperator),
     Nested(Box<NestedWindow>),
+    Whole(Box<WholeWindow>),
 }
 
 impl ResultChain {
@@ -59,6 +61,7 @@ impl ResultChain {
             match &mut self.stages[i] {
                 Stage::Rows(_) => {}
                 Stage::Nested(nested) => nested.on_watermark(w, &mut given)?,
+                Stage::Whole(whole) => whole.on_watermark(w, &mut given)?,
             }
             self.pass(i + 1, given, out)?;
         }
@@ -72,8 +75,10 @@ impl ResultChain {
     pub fn on_epoch(&mut self, early: bool, out: &mut Vec<RecordBatch>) -> Result<()> {
         for i in 0..self.stages.len() {
             let mut given = Vec::new();
-            if let Stage::Nested(nested) = &mut self.stages[i] {
-                nested.on_epoch(early, &mut given)?;
+            match &mut self.stages[i] {
+                Stage::Rows(_) => {}
+                Stage::Nested(nested) => nested.on_epoch(early, &mut given)?,
+                Stage::Whole(whole) => whole.on_epoch(&mut given)?,
             }
             self.pass(i + 1, given, out)?;
         }
@@ -93,6 +98,7 @@ impl ResultChain {
                 match stage {
                     Stage::Rows(rows) => given.extend(rows.on_changes(change)?),
                     Stage::Nested(nested) => nested.on_changes(&change)?,
+                    Stage::Whole(whole) => whole.on_changes(&change, &mut given)?,
                 }
             }
             changes = given;
@@ -106,7 +112,10 @@ fn stage(graph: &OperatorGraph, node: &Node) -> Result<Stage> {
     let input = input.ok_or_else(|| Error::internal("an operator over results without input"))?;
     Ok(match &node.operator {
         Operator::Versions(spec) => Stage::Rows(RowsOperator::new(spec.clone(), Arc::clone(&node.schema))),
-        Operator::WholeWindow(_) => return Err(Error::unsupported("Top-N, DISTINCT and OVER above a window")),
+        Operator::WholeWindow(spec) => {
+            let (input, output) = (Arc::clone(&input.schema), Arc::clone(&node.schema));
+            Stage::Whole(Box::new(WholeWindow::try_new(Arc::clone(spec), graph.policy, input, output)?))
+        }
         Operator::Window(spec) => match &spec.input {
             AggregateInput::Changes { identity } => {
                 Stage::Nested(Box::new(NestedWindow::try_new(spec, graph.policy, &input.schema, identity.clone())?))

@@ -226,6 +226,10 @@ pub struct AggregateCall {
 pub struct WholeWindowSpec {
     /// Builds the plan over the rows given, which have the input node's schema. Pure and deterministic.
     pub plan: Arc<dyn WindowPlan>,
+    /// Columns of the input that are the window's start and end.
+    pub window: [usize; 2],
+    /// Columns of the input that identify a row: its window's bounds and its keys.
+    pub identity: Vec<usize>,
     /// Identity columns of the output besides the window, as indices into the output.
     pub keys: Vec<usize>,
 }

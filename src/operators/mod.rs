@@ -16,3 +16,4 @@ pub mod publish;
 pub mod rows;
 pub mod session;
 pub mod static_join;
+pub mod whole_window;

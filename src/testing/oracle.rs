@@ -16,13 +16,35 @@ pub type Window = (i64, i64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Each time is in one.
-    Tumble { size: i64, offset: i64 },
+    Tumble {
+        /// Its length.
+        size: i64,
+        /// Where the grid begins.
+        offset: i64,
+    },
     /// One begins every `slide`.
-    Hop { slide: i64, size: i64, offset: i64 },
+    Hop {
+        /// From start to start; any length.
+        slide: i64,
+        /// The length of each.
+        size: i64,
+        /// Where the grid begins.
+        offset: i64,
+    },
     /// Of each `size`, the first `step`, the first two, and so on, and the whole.
-    Cumulate { step: i64, size: i64, offset: i64 },
+    Cumulate {
+        /// By how much they grow.
+        step: i64,
+        /// The length of the last.
+        size: i64,
+        /// Where the grid begins.
+        offset: i64,
+    },
     /// Per key.
-    Session { gap: i64 },
+    Session {
+        /// How far apart rows of one session are, exclusive.
+        gap: i64,
+    },
 }
 
 /// When values go out.
