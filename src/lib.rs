@@ -9,6 +9,7 @@ pub mod clock;
 pub mod connectors;
 pub mod error;
 pub mod operators;
+pub mod plan;
 pub mod results;
 pub mod sql;
 pub mod state;

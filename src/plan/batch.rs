@@ -1,0 +1,141 @@
+//! The batch lowering: a window becomes DataFusion operators.
+//!
+//! | window | becomes |
+//! | --- | --- |
+//! | fixed length | arithmetic on microseconds, floor toward minus infinity |
+//! | HOP, CUMULATE | the same, then `unnest` of the starts or ends of the row's windows |
+//! | calendar | [`calendar_function`](super::calendar_function), then `unnest` where there are several |
+//! | SESSION | `lag` and a running count per key find the sessions, `min` and `max` over each its bounds |
+//!
+//! All nodes are DataFusion's own, so that the plan also runs where only DataFusion is. Rows without an event time are left
+//! out, as the streaming side rejects them.
+
+use std::sync::Arc;
+
+use arrow::datatypes::DataType;
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{Column, NullHandling, Result as DfResult, UnnestOptions};
+use datafusion::functions::core::expr_ext::FieldAccessor;
+use datafusion::functions_aggregate::expr_fn::{max, min, sum};
+use datafusion::functions_nested::expr_fn::array_append;
+use datafusion::functions_nested::range::range;
+use datafusion::functions_window::expr_fn::lag;
+use datafusion::logical_expr::{
+    Expr, ExprFunctionExt, ExprSchemable, LogicalPlan, LogicalPlanBuilder, UserDefinedLogicalNodeCore, WindowFrame, cast,
+    lit, when,
+};
+
+use super::calendar_function::windows_function;
+use super::error::from_datafusion;
+use super::source_table::unqualified;
+use super::window_node::{WINDOW_END, WINDOW_START, WINDOW_TIME, WindowAssign, instant_type};
+use crate::error::Result;
+use crate::window::{ExactGrid, WindowKind};
+
+/// Columns the lowering adds on its way.
+const PHASE: &str = "__phase";
+const BOUND: &str = "__bound";
+const PREVIOUS: &str = "__previous";
+const SESSION: &str = "__session";
+
+/// Replaces every [`WindowAssign`] of `plan`.
+pub(super) fn lower_windows(plan: LogicalPlan) -> Result<LogicalPlan> {
+    plan.transform_up_with_subqueries(|node| match WindowAssign::of(&node) {
+        Some(assign) => Ok(Transformed::yes(lower(assign)?)),
+        None => Ok(Transformed::yes(node.recompute_schema()?)),
+    })
+    .map(|t| t.data)
+    .map_err(from_datafusion)
+}
+
+fn lower(assign: &WindowAssign) -> DfResult<LogicalPlan> {
+    let input = LogicalPlanBuilder::from(assign.input.clone());
+    let time_type = assign.time.get_type(assign.input.schema())?;
+    let time = if time_type == instant_type() { assign.time.clone() } else { cast(assign.time.clone(), instant_type()) };
+    let rows = input.filter(assign.time.clone().is_not_null())?;
+    match (assign.spec.kind(), assign.spec.exact()) {
+        (WindowKind::Session { gap_us }, _) => sessions(assign, rows, time, gap_us),
+        (_, Some(grid)) => exact(assign, rows, time, grid),
+        (_, None) => calendar(assign, rows, time),
+    }
+}
+
+/// The columns of the node's input.
+fn inputs(assign: &WindowAssign) -> Vec<Expr> {
+    assign.input.schema().columns().into_iter().map(Expr::Column).collect()
+}
+
+/// The input's columns and the window's, from bounds in microseconds.
+fn with_bounds(assign: &WindowAssign, rows: LogicalPlanBuilder, start: Expr, end: Expr) -> DfResult<LogicalPlan> {
+    let instant = |us: Expr| cast(us, instant_type());
+    let mut columns = inputs(assign);
+    columns.push(instant(start).alias(WINDOW_START));
+    columns.push(instant(end.clone()).alias(WINDOW_END));
+    columns.push(instant(end - lit(1_i64)).alias(WINDOW_TIME));
+    rows.project(columns)?.build()
+}
+
+fn unnest(rows: LogicalPlanBuilder, column: &str) -> DfResult<LogicalPlanBuilder> {
+    let options = UnnestOptions::new().with_null_handling(NullHandling::Drop);
+    rows.unnest_column_with_options(Column::new_unqualified(column), options)
+}
+
+fn exact(assign: &WindowAssign, rows: LogicalPlanBuilder, time: Expr, grid: ExactGrid) -> DfResult<LogicalPlan> {
+    let ExactGrid { origin_us, period_us, size_us, step_us } = grid;
+    // A multiple of the period that makes every time of the next 140,000 years either way positive: `%` then is a floor.
+    let bias = (1_i64 << 62) / period_us * period_us - origin_us;
+    let us = cast(time, DataType::Int64);
+    let mut columns = inputs(assign);
+    columns.push(((us.clone() + lit(bias)) % lit(period_us)).alias(PHASE));
+    let rows = rows.project(columns)?;
+    let phase = unqualified(PHASE);
+    let cell = us - phase.clone();
+    if let Some(step_us) = step_us {
+        let first = cell.clone() + (phase / lit(step_us) + lit(1_i64)) * lit(step_us);
+        let last = cell.clone() + lit(period_us);
+        let ends = array_append(range(first, last.clone(), lit(step_us)), last);
+        let rows = unnest(rows.project(with(assign, [(PHASE, unqualified(PHASE)), (BOUND, ends)]))?, BOUND)?;
+        return with_bounds(assign, rows, cell, unqualified(BOUND));
+    }
+    if size_us <= period_us {
+        let rows = if size_us < period_us { rows.filter(phase.lt(lit(size_us)))? } else { rows };
+        return with_bounds(assign, rows, cell.clone(), cell + lit(size_us));
+    }
+    let first = cell.clone() - (lit(size_us - 1) - phase) / lit(period_us) * lit(period_us);
+    let starts = range(first, cell + lit(period_us), lit(period_us));
+    let rows = unnest(rows.project(with(assign, [(BOUND, starts)]))?, BOUND)?;
+    with_bounds(assign, rows, unqualified(BOUND), unqualified(BOUND) + lit(size_us))
+}
+
+fn with<const N: usize>(assign: &WindowAssign, more: [(&str, Expr); N]) -> Vec<Expr> {
+    let mut columns = inputs(assign);
+    columns.extend(more.map(|(name, expr)| expr.alias(name)));
+    columns
+}
+
+fn calendar(assign: &WindowAssign, rows: LogicalPlanBuilder, time: Expr) -> DfResult<LogicalPlan> {
+    let windows = windows_function(&assign.spec).call(vec![time]);
+    let rows = unnest(rows.project(with(assign, [(BOUND, windows)]))?, BOUND)?;
+    let bound = |name: &str| cast(unqualified(BOUND).field(name), DataType::Int64);
+    with_bounds(assign, rows, bound("start"), bound("end"))
+}
+
+/// Sorted by time, a row opens a session unless the one before it is less than the gap away. Two that only touch stay apart.
+fn sessions(assign: &WindowAssign, rows: LogicalPlanBuilder, time: Expr, gap_us: i64) -> DfResult<LogicalPlan> {
+    let us = cast(time, DataType::Int64);
+    let keys = assign.partition_by.clone();
+    let by_time = vec![us.clone().sort(true, false)];
+    let previous = lag(us.clone(), None, None).partition_by(keys.clone()).order_by(by_time.clone()).build()?;
+    let rows = rows.window(vec![previous.alias(PREVIOUS)])?;
+    let opens = when((us.clone() - unqualified(PREVIOUS)).lt(lit(gap_us)), lit(0_i64)).otherwise(lit(1_i64))?;
+    let number = sum(opens)
+        .partition_by(keys.clone())
+        .order_by(by_time)
+        .window_frame(WindowFrame::new(Some(false)))
+        .build()?;
+    let rows = rows.window(vec![number.alias(SESSION)])?;
+    let partition: Vec<Expr> = keys.into_iter().chain([unqualified(SESSION)]).collect();
+    let over = |aggregate: Expr| aggregate.partition_by(partition.clone()).build();
+    let rows = rows.window(vec![over(min(us.clone()))?.alias(BOUND), over(max(us))?.alias(PHASE)])?;
+    with_bounds(assign, rows, unqualified(BOUND), unqualified(PHASE) + lit(gap_us))
+}

@@ -1,0 +1,78 @@
+//! DataFusion's errors as ours, in one place.
+
+use datafusion::common::DataFusionError;
+
+use crate::error::{Error, ErrorKind, Position};
+
+/// Carries an error of ours through DataFusion's planner. [`from_datafusion`] takes it out again.
+pub(super) fn external(error: Error) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}
+
+/// The error with the kind a caller can act on, the position DataFusion noted, and its text in our form.
+pub fn from_datafusion(error: DataFusionError) -> Error {
+    let position = error.diagnostic().and_then(|d| d.span).filter(|s| s.start.line > 0).map(|s| Position {
+        line: s.start.line,
+        column: s.start.column,
+    });
+    let hint = error.diagnostic().and_then(|d| d.helps.first()).map(|help| help.message.to_lowercase());
+    let translated = translate(error);
+    let translated = match position {
+        Some(position) if translated.position().is_none() => translated.at(position),
+        _ => translated,
+    };
+    match hint {
+        Some(hint) if translated.hint().is_none() => translated.with_hint(hint),
+        _ => translated,
+    }
+}
+
+fn translate(error: DataFusionError) -> Error {
+    use DataFusionError as E;
+    match error {
+        E::External(inner) => match inner.downcast::<Error>() {
+            Ok(own) => *own,
+            Err(other) => Error::invalid(lower(&other.to_string())).with_source(other),
+        },
+        E::Context(_, inner) | E::Diagnostic(_, inner) => translate(*inner),
+        E::Collection(mut all) if !all.is_empty() => translate(all.swap_remove(0)),
+        E::Shared(inner) => match std::sync::Arc::try_unwrap(inner) {
+            Ok(inner) => translate(inner),
+            Err(shared) => Error::new(kind_of(&shared), text_of(&shared)).with_source(E::Shared(shared)),
+        },
+        other => Error::new(kind_of(&other), text_of(&other)).with_source(other),
+    }
+}
+
+fn kind_of(error: &DataFusionError) -> ErrorKind {
+    use DataFusionError as E;
+    match error.find_root() {
+        E::NotImplemented(_) => ErrorKind::Unsupported,
+        E::SQL(..) => ErrorKind::Syntax,
+        E::Internal(_) | E::ExecutionJoin(_) | E::Substrait(_) | E::Ffi(_) => ErrorKind::Internal,
+        E::ObjectStore(_) | E::IoError(_) | E::ResourcesExhausted(_) => ErrorKind::Unavailable,
+        E::ArrowError(..) | E::ParquetError(_) | E::Execution(_) => ErrorKind::Data,
+        _ => ErrorKind::Invalid,
+    }
+}
+
+fn text_of(error: &DataFusionError) -> String {
+    let root = error.find_root();
+    let text = match root {
+        DataFusionError::SchemaError(inner, _) => inner.to_string(),
+        other => other.message().into_owned(),
+    };
+    lower(text.split("\n\nbacktrace").next().unwrap_or_default().trim())
+}
+
+/// Lower-case first letter and no full stop, unless the first word is a name or an abbreviation.
+fn lower(text: &str) -> String {
+    let text = text.trim_end_matches('.');
+    let mut letters = text.chars();
+    match (letters.next(), letters.next()) {
+        (Some(first), Some(second)) if first.is_uppercase() && second.is_lowercase() => {
+            first.to_lowercase().chain(text.chars().skip(1)).collect()
+        }
+        _ => text.to_owned(),
+    }
+}

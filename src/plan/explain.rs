@@ -1,0 +1,174 @@
+//! Plans as text: everything that was decided, one operator per line, nothing left implicit.
+
+use std::fmt::Write;
+
+use crate::connectors::Boundedness;
+use crate::operators::graph::{
+    AggregateInput, AggregateSpec, Node, Operator, OperatorGraph, Policy, RowsSpec, SourceSpec, StaticJoinSpec,
+};
+use crate::sql::statement::{Emit, OnExpired, OnLate};
+use crate::watermark::Strategy;
+
+/// The operators of `graph`, in topological order, one per line.
+pub fn operators(graph: &OperatorGraph) -> String {
+    let mut text = String::new();
+    for (id, node) in graph.nodes.iter().enumerate() {
+        let inputs: Vec<String> = node.inputs.iter().map(|input| format!("#{input}")).collect();
+        let from = if inputs.is_empty() { String::new() } else { format!(" <- {}", inputs.join(", ")) };
+        writeln!(text, "#{id} {}{from}", operator(node)).expect("writing to a String does not fail");
+    }
+    text
+}
+
+fn operator(node: &Node) -> String {
+    match &node.operator {
+        Operator::Source(spec) => source(spec, node),
+        Operator::Rows(spec) => format!("Rows: {}", rows(spec, node)),
+        Operator::Versions(spec) => format!("Versions: {}", rows(spec, node)),
+        Operator::StaticJoin(spec) => static_join(spec),
+        Operator::Union => "Union".to_owned(),
+        Operator::Window(spec) => window(spec),
+        Operator::WholeWindow(spec) => format!("WholeWindow: keys={:?}", spec.keys),
+        Operator::PassThrough => "PassThrough".to_owned(),
+    }
+}
+
+fn source(spec: &SourceSpec, node: &Node) -> String {
+    let mut columns: Vec<String> = node.schema.fields().iter().map(|f| f.name().clone()).collect();
+    if let Some(column) = spec.event_time.and_then(|at| columns.get_mut(at)) {
+        column.push_str(" (event time)");
+    }
+    let bounded = match spec.boundedness {
+        Boundedness::Bounded => "bounded",
+        Boundedness::Live => "live",
+    };
+    format!("Source: {}, {bounded}, columns=[{}]", spec.name, columns.join(", "))
+}
+
+fn rows(spec: &RowsSpec, node: &Node) -> String {
+    let mut parts = Vec::new();
+    if let Some(filter) = &spec.filter {
+        parts.push(format!("filter={filter}"));
+    }
+    if let Some(project) = &spec.project {
+        let columns: Vec<String> = project
+            .iter()
+            .zip(node.schema.fields())
+            .map(|(expr, field)| {
+                let expr = expr.to_string();
+                let plain = expr.split('@').next().unwrap_or_default();
+                if plain == field.name() { plain.to_owned() } else { format!("{expr} AS {}", field.name()) }
+            })
+            .collect();
+        parts.push(format!("columns=[{}]", columns.join(", ")));
+    }
+    parts.join(", ")
+}
+
+fn static_join(spec: &StaticJoinSpec) -> String {
+    let on: Vec<String> = spec.on.iter().map(|(left, right)| format!("{left} = {right}")).collect();
+    let filter = spec.filter.as_ref().map(|f| format!(", filter={f}")).unwrap_or_default();
+    format!("StaticJoin: {:?} {}, on=[{}]{filter}", spec.kind, spec.table_name, on.join(", "))
+}
+
+fn window(spec: &AggregateSpec) -> String {
+    let keys: Vec<String> = spec.keys.iter().map(|(expr, name)| format!("{expr} AS {name}")).collect();
+    let calls: Vec<String> = spec
+        .aggregates
+        .iter()
+        .map(|call| match &call.filter {
+            Some(filter) => format!("{} FILTER {filter}", call.function.name()),
+            None => call.function.name().to_owned(),
+        })
+        .collect();
+    let input = match spec.input {
+        AggregateInput::Rows => "",
+        AggregateInput::Changes => ", over results",
+    };
+    format!(
+        "Window: {} on @{}, keys=[{}], aggregates=[{}]{input}",
+        spec.window,
+        spec.event_time,
+        keys.join(", "),
+        calls.join(", ")
+    )
+}
+
+fn counted(n: i64, unit: &str) -> String {
+    format!("{n} {unit}{}", if n == 1 { "" } else { "s" })
+}
+
+/// A length of time in its largest whole units: `1 hour 30 minutes`.
+pub fn micros(us: i64) -> String {
+    const UNITS: [(&str, i64); 6] = [
+        ("day", 86_400_000_000),
+        ("hour", 3_600_000_000),
+        ("minute", 60_000_000),
+        ("second", 1_000_000),
+        ("millisecond", 1_000),
+        ("microsecond", 1),
+    ];
+    let mut rest = us;
+    let mut parts = Vec::new();
+    for (unit, length) in UNITS {
+        let n = rest / length;
+        rest %= length;
+        if n != 0 {
+            parts.push(counted(n, unit));
+        }
+    }
+    if parts.is_empty() { "0 seconds".to_owned() } else { parts.join(" ") }
+}
+
+/// What happens to late and expired rows, and when results appear: one line per rule.
+pub fn policy(policy: &Policy) -> String {
+    let late = match policy.on_late {
+        _ if policy.allowed_lateness_us == 0 => "no row is late: L is zero".to_owned(),
+        OnLate::Update { max_updates: None } => "UPDATE".to_owned(),
+        OnLate::Update { max_updates: Some(n) } => format!("UPDATE MAX {n} UPDATES"),
+        OnLate::Drop => "DROP".to_owned(),
+        OnLate::SideOutput => "SIDE OUTPUT".to_owned(),
+        OnLate::Recompute { every } => recompute(every),
+    };
+    let expired = match policy.on_expired {
+        OnExpired::SideOutput => "SIDE OUTPUT".to_owned(),
+        OnExpired::Drop => "DROP".to_owned(),
+        OnExpired::Recompute { every } => recompute(every),
+    };
+    let emit = match policy.emit {
+        Emit::OnWindowClose => "ON WINDOW CLOSE".to_owned(),
+        Emit::Changes { every: None } => "CHANGES, every epoch".to_owned(),
+        Emit::Changes { every: Some(every) } => {
+            format!("CHANGES EVERY {}", micros(super::policy::micros(every).unwrap_or(i64::MAX)))
+        }
+        Emit::OnExpiry => "ON EXPIRY".to_owned(),
+    };
+    format!(
+        "allowed lateness: {}\non late: {late}\non expired: {expired}\nemit: {emit}\n",
+        micros(policy.allowed_lateness_us)
+    )
+}
+
+fn recompute(every: Option<crate::sql::statement::Interval>) -> String {
+    let every = every.and_then(super::policy::micros).unwrap_or(60_000_000);
+    format!("RECOMPUTE EVERY {}", micros(every))
+}
+
+/// How a source's watermark moves.
+pub fn watermark(spec: &SourceSpec, node: &Node) -> String {
+    let Some(plan) = &spec.watermark else { return "none declared".to_owned() };
+    let column = spec.event_time.map(|at| node.schema.field(at).name().as_str()).unwrap_or("?");
+    let expr = plan.expr.as_ref().map(ToString::to_string).unwrap_or_default();
+    let mut text = match plan.spec.strategy {
+        Strategy::BoundedOutOfOrderness => format!("{column} AS {expr}"),
+        Strategy::PerKey { timeout_us } => format!("{column} AS {expr} PER KEY, timeout {}", micros(timeout_us)),
+        Strategy::Punctuated => format!("{column} AS {expr} PUNCTUATED"),
+        Strategy::ProcessingTime { delay_us } => format!("{column} AS PROCTIME() - {}", micros(delay_us)),
+    };
+    let idle = plan.spec.idle_timeout_us.map_or("none".to_owned(), micros);
+    write!(text, ", idle timeout {idle}").expect("writing to a String does not fail");
+    if let Some(after) = plan.spec.idle_close_after_us {
+        write!(text, ", idle close after {}", micros(after)).expect("writing to a String does not fail");
+    }
+    text
+}

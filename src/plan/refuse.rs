@@ -1,0 +1,76 @@
+//! What a stream cannot do, each with what would work instead.
+
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::logical_expr::{Expr, LogicalPlan, Volatility};
+
+use super::error::from_datafusion;
+use crate::error::{Error, Result};
+
+/// `Unsupported` for a node that has no streaming lowering here.
+pub(super) fn operator(plan: &LogicalPlan) -> Error {
+    let (what, hint) = match plan {
+        LogicalPlan::Sort(_) => ("ORDER BY over the whole result of a stream", "ORDER BY when reading the view"),
+        LogicalPlan::Limit(_) => {
+            ("LIMIT over the whole result of a stream", "LIMIT when reading the view, or rank per window with row_number()")
+        }
+        LogicalPlan::Distinct(_) => ("DISTINCT before a window", "GROUP BY the columns within the window"),
+        LogicalPlan::Window(_) => {
+            ("OVER across windows", "PARTITION BY window_start, window_end, or compute it when reading the view")
+        }
+        LogicalPlan::Join(_) => ("join of two streams", "join with a table, or join the two views when reading them"),
+        LogicalPlan::Unnest(_) => ("UNNEST in a stream", "flatten the column before it reaches the source"),
+        LogicalPlan::Values(_) | LogicalPlan::EmptyRelation(_) => {
+            ("a stream without a source", "read from a source declared with CREATE SOURCE")
+        }
+        LogicalPlan::RecursiveQuery(_) => ("WITH RECURSIVE in a stream", "compute it when reading the view"),
+        LogicalPlan::Subquery(_) => ("correlated subquery in a stream", "write it as a join with a table"),
+        LogicalPlan::Aggregate(_) => {
+            ("aggregate without a window in a stream", "add window_start, window_end to GROUP BY")
+        }
+        other => return Error::unsupported(format!("{} in a stream", first_word(&other.display().to_string()))),
+    };
+    Error::unsupported(what).with_hint(hint)
+}
+
+/// `Unsupported` for a streaming read of something that is no source.
+pub(super) fn not_a_source(name: &str) -> Error {
+    Error::unsupported(format!("streaming read of `{name}`, which is no source"))
+        .with_hint("declare it with CREATE SOURCE … WATERMARK FOR …, or leave out ALLOWED LATENESS and EMIT to run a batch query")
+}
+
+fn first_word(text: &str) -> String {
+    text.split([':', ' ']).next().unwrap_or_default().to_owned()
+}
+
+/// Why `expr` is no function of the row alone, if it is not.
+pub(super) fn impure(expr: &Expr) -> Option<Error> {
+    let mut found = None;
+    let visited = expr.apply(|e| {
+        if let Expr::ScalarFunction(call) = e {
+            match call.func.signature().volatility {
+                Volatility::Immutable => {}
+                Volatility::Stable => found = Some((call.func.name().to_owned(), "reads the clock or the session")),
+                Volatility::Volatile => found = Some((call.func.name().to_owned(), "gives another value each time")),
+            }
+        }
+        Ok(if found.is_some() { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    });
+    debug_assert!(visited.is_ok(), "the visitor has no error of its own");
+    found.map(|(name, why)| {
+        Error::invalid(format!("function `{name}()` in a view: it {why}, so live and batch could not agree"))
+            .with_hint("use the event time, or a column of the row")
+    })
+}
+
+/// The first function in `plan` that is no function of its rows.
+pub(super) fn impure_plan(plan: &LogicalPlan) -> Result<()> {
+    let mut found = None;
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expr| {
+            found = found.take().or_else(|| impure(expr));
+            Ok(TreeNodeRecursion::Continue)
+        })
+    })
+    .map_err(from_datafusion)?;
+    found.map_or(Ok(()), Err)
+}

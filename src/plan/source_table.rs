@@ -1,0 +1,260 @@
+//! A source as DataFusion sees it: a table whose scan holds the computed columns, the event time and the watermark.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use arrow::datatypes::{FieldRef, Schema, SchemaRef};
+use async_trait::async_trait;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DFSchema, Result as DfResult};
+use datafusion::execution::context::ExecutionProps;
+use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
+use datafusion::logical_expr::{Expr, TableType};
+use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
+use datafusion::physical_plan::ExecutionPlan;
+
+use super::error::from_datafusion;
+use crate::connectors::{Boundedness, Source};
+use crate::error::Result;
+use crate::operators::graph::{SourceSpec, WatermarkPlan};
+use crate::watermark::WatermarkSpec;
+
+/// Where a column of a [`SourceTable`] comes from.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ColumnValue {
+    /// A column of the connector, by index into [`Source::schema`].
+    Physical(usize),
+    /// An expression over the connector's columns, by unqualified name.
+    Computed(Expr),
+}
+
+/// A declared column.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TableColumn {
+    /// Name, type, nullability.
+    pub field: FieldRef,
+    /// Where its value comes from.
+    pub value: ColumnValue,
+}
+
+/// The declared watermark. Expressions are over the table's columns, by unqualified name.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TableWatermark {
+    /// Index of the event-time column.
+    pub column: usize,
+    /// How rows move it.
+    pub spec: WatermarkSpec,
+    /// The watermark expression, a timestamp µs UTC. `None` for processing time.
+    pub expr: Option<Expr>,
+    /// `PUNCTUATED WHEN`.
+    pub when: Option<Expr>,
+    /// Indices of the `PER KEY` columns.
+    pub keys: Vec<usize>,
+}
+
+/// Limits of a source, from its options.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SourceLimits {
+    /// Rows whose event time is further than this ahead of the clock are rejected. `None`: off.
+    pub max_future_us: Option<i64>,
+    /// A live split this far ahead of the lowest, in event time, is paused.
+    pub max_ahead_us: i64,
+    /// More rejects than this stop the job. `None`: never.
+    pub rejects_max: Option<u64>,
+}
+
+/// A source with its declaration resolved: columns, event time, watermark.
+///
+/// No filter is ever pushed into it, so that every row moves the watermark before WHERE sees it.
+#[derive(Debug, Clone)]
+pub struct SourceTable {
+    name: String,
+    source: Arc<dyn Source>,
+    columns: Vec<TableColumn>,
+    watermark: Option<TableWatermark>,
+    limits: SourceLimits,
+    schema: SchemaRef,
+}
+
+/// A [`SourceSpec`] and where the columns of the scan it was made for are in its output.
+pub(super) struct PlannedSource {
+    pub spec: SourceSpec,
+    pub schema: SchemaRef,
+    /// For each output column the table column it is.
+    pub columns: Vec<usize>,
+}
+
+impl SourceTable {
+    /// A table over `source`.
+    pub fn new(
+        name: impl Into<String>,
+        source: Arc<dyn Source>,
+        columns: Vec<TableColumn>,
+        watermark: Option<TableWatermark>,
+        limits: SourceLimits,
+    ) -> Self {
+        let schema = Arc::new(Schema::new(columns.iter().map(|c| Arc::clone(&c.field)).collect::<Vec<_>>()));
+        Self { name: name.into(), source, columns, watermark, limits, schema }
+    }
+
+    /// Catalog name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The connector.
+    pub fn source(&self) -> &Arc<dyn Source> {
+        &self.source
+    }
+
+    /// The declared columns.
+    pub fn columns(&self) -> &[TableColumn] {
+        &self.columns
+    }
+
+    /// The declared watermark.
+    pub fn watermark(&self) -> Option<&TableWatermark> {
+        self.watermark.as_ref()
+    }
+
+    /// Limits from the source's options.
+    pub fn limits(&self) -> SourceLimits {
+        self.limits
+    }
+
+    /// Whether it ends by itself.
+    pub fn is_bounded(&self) -> bool {
+        self.source.boundedness() == Boundedness::Bounded
+    }
+
+    /// The source as a view reads it that needs the table columns `wanted`: these first, then what the watermark needs.
+    pub(super) fn plan(&self, wanted: &[usize], with_position: bool) -> Result<PlannedSource> {
+        let mut columns = wanted.to_vec();
+        if let Some(watermark) = &self.watermark {
+            let inputs = watermark.expr.iter().chain(&watermark.when).flat_map(Expr::column_refs);
+            let inputs: Vec<usize> = inputs.map(|c| self.schema.index_of(&c.name)).collect::<Result<_, _>>().map_err(
+                |e| crate::Error::internal("resolve a column of the watermark expression").with_source(e),
+            )?;
+            let mut extra: Vec<usize> =
+                std::iter::once(watermark.column).chain(inputs).chain(watermark.keys.iter().copied()).collect();
+            extra.sort_unstable();
+            for column in extra {
+                if !columns.contains(&column) {
+                    columns.push(column);
+                }
+            }
+        }
+        let projection = self.physical_columns(&columns)?;
+        let physical = DFSchema::try_from(self.source.schema().project(&projection).map_err(|e| {
+            crate::Error::internal("project the columns of a source").with_source(e)
+        })?)
+        .map_err(from_datafusion)?;
+        let exprs = columns
+            .iter()
+            .map(|column| compile(&self.value_of(*column), &physical))
+            .collect::<Result<Vec<_>>>()?;
+        let mut fields: Vec<FieldRef> = columns.iter().map(|c| Arc::clone(&self.columns[*c].field)).collect();
+        let output = DFSchema::try_from(Schema::new(fields.clone())).map_err(from_datafusion)?;
+        let at = |column: usize| columns.iter().position(|c| *c == column).expect("added above");
+        let watermark = match &self.watermark {
+            None => None,
+            Some(w) => Some(WatermarkPlan {
+                spec: w.spec,
+                expr: w.expr.as_ref().map(|e| compile(e, &output)).transpose()?,
+                when: w.when.as_ref().map(|e| compile(e, &output)).transpose()?,
+                keys: w.keys.iter().map(|key| at(*key)).collect(),
+            }),
+        };
+        if with_position {
+            fields.extend(SourceSpec::position_fields());
+        }
+        Ok(PlannedSource {
+            spec: SourceSpec {
+                name: self.name.clone(),
+                source: Arc::clone(&self.source),
+                projection,
+                columns: exprs,
+                with_position,
+                event_time: self.watermark.as_ref().map(|w| at(w.column)),
+                watermark,
+                boundedness: self.source.boundedness(),
+                max_future_us: self.limits.max_future_us,
+                max_ahead_us: self.limits.max_ahead_us,
+                rejects_max: self.limits.rejects_max,
+            },
+            schema: Arc::new(Schema::new(fields)),
+            columns,
+        })
+    }
+
+    /// The value of a table column as an expression over the connector's columns.
+    pub(super) fn value_of(&self, column: usize) -> Expr {
+        match &self.columns[column].value {
+            ColumnValue::Computed(expr) => expr.clone(),
+            ColumnValue::Physical(index) => unqualified(self.source.schema().field(*index).name()),
+        }
+    }
+
+    /// Indices into the connector's schema that the table columns `columns` need, ascending.
+    pub(super) fn physical_columns(&self, columns: &[usize]) -> Result<Vec<usize>> {
+        let schema = self.source.schema();
+        let mut needed = Vec::new();
+        for column in columns {
+            match &self.columns[*column].value {
+                ColumnValue::Physical(index) => needed.push(*index),
+                ColumnValue::Computed(expr) => {
+                    for input in expr.column_refs() {
+                        needed.push(schema.index_of(&input.name).map_err(|e| {
+                            crate::Error::internal("resolve a column of a computed column").with_source(e)
+                        })?);
+                    }
+                }
+            }
+        }
+        needed.sort_unstable();
+        needed.dedup();
+        Ok(needed)
+    }
+}
+
+/// A column by its exact name, without a qualifier.
+pub(super) fn unqualified(name: &str) -> Expr {
+    Expr::Column(datafusion::common::Column::new_unqualified(name))
+}
+
+/// Takes the qualifiers off the columns of `expr`.
+pub(super) fn without_qualifiers(expr: Expr) -> DfResult<Expr> {
+    expr.transform(|e| match e {
+        Expr::Column(column) => Ok(Transformed::yes(unqualified(&column.name))),
+        other => Ok(Transformed::no(other)),
+    })
+    .map(|t| t.data)
+}
+
+/// Compiles `expr` over `schema`.
+pub(super) fn compile(expr: &Expr, schema: &DFSchema) -> Result<Arc<dyn PhysicalExpr>> {
+    create_physical_expr(expr, schema, &ExecutionProps::new(), &PhysicalPlanningContext::default())
+        .map_err(from_datafusion)
+}
+
+#[async_trait]
+impl TableProvider for SourceTable {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        _filters: &[Expr],
+        _limit: Option<usize>,
+    ) -> DfResult<Arc<dyn ExecutionPlan>> {
+        super::batch_scan::scan(self, state, projection).await
+    }
+}

@@ -1,0 +1,378 @@
+//! Plans of whole queries: what is computed where, and what is refused.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Schema};
+use async_trait::async_trait;
+use datafusion::catalog::TableProvider;
+use datafusion::execution::SessionStateBuilder;
+use datafusion::logical_expr::{col, lit};
+use datafusion::scalar::ScalarValue;
+use datafusion::sql::sqlparser::ast;
+
+use super::window_node::instant_type;
+use super::*;
+use crate::connectors::Source;
+use crate::connectors::memory::MemorySource;
+use crate::error::Error;
+use crate::sql::Statement;
+use crate::watermark::{Strategy, WatermarkSpec};
+
+#[derive(Debug, Default)]
+struct TestCatalog {
+    sources: HashMap<String, Arc<SourceTable>>,
+    macros: HashMap<String, Arc<ast::Query>>,
+}
+
+#[async_trait]
+impl CatalogView for TestCatalog {
+    fn source(&self, name: &str) -> Option<Arc<SourceTable>> {
+        self.sources.get(name).cloned()
+    }
+
+    fn macro_view(&self, name: &str) -> Option<Arc<ast::Query>> {
+        self.macros.get(name).cloned()
+    }
+
+    async fn relation(&self, _: &str, _: Option<i64>) -> Result<Option<Arc<dyn TableProvider>>> {
+        Ok(None)
+    }
+}
+
+/// `ts TIMESTAMP, k VARCHAR, v BIGINT, x DOUBLE, pad VARCHAR, WATERMARK FOR ts AS ts - INTERVAL '5 seconds'`
+fn source(name: &str) -> Arc<SourceTable> {
+    let schema = Arc::new(Schema::new(vec![
+        Field::new("ts", instant_type(), true),
+        Field::new("k", DataType::Utf8View, true),
+        Field::new("v", DataType::Int64, true),
+        Field::new("x", DataType::Float64, true),
+        Field::new("pad", DataType::Utf8View, true),
+    ]));
+    let source: Arc<dyn Source> =
+        Arc::new(MemorySource::try_new(Arc::clone(&schema), [("only", vec![])]).expect("no batches"));
+    let columns = schema
+        .fields()
+        .iter()
+        .enumerate()
+        .map(|(i, field)| TableColumn { field: Arc::clone(field), value: ColumnValue::Physical(i) })
+        .collect();
+    let watermark = TableWatermark {
+        column: 0,
+        spec: WatermarkSpec {
+            strategy: Strategy::BoundedOutOfOrderness,
+            idle_timeout_us: None,
+            idle_close_after_us: None,
+        },
+        expr: Some(col("ts") - lit(ScalarValue::new_interval_mdn(0, 0, 5_000_000_000))),
+        when: None,
+        keys: Vec::new(),
+    };
+    let limits = SourceLimits { max_future_us: None, max_ahead_us: 3_600_000_000, rejects_max: None };
+    Arc::new(SourceTable::new(name, source, columns, Some(watermark), limits))
+}
+
+fn parse(sql: &str) -> StreamQuery {
+    match crate::sql::parse_one(sql).unwrap_or_else(|e| panic!("{sql}\n{e:?}")) {
+        Statement::Select(query) => query,
+        other => panic!("not a query: {other:?}"),
+    }
+}
+
+fn planner() -> Planner {
+    let mut catalog = TestCatalog::default();
+    for name in ["s", "s2"] {
+        catalog.sources.insert(name.to_owned(), source(name));
+    }
+    catalog.macros.insert("big".to_owned(), Arc::new(*parse("SELECT ts, k, v * 2 AS v2 FROM s WHERE v > 100").query));
+    Planner::new(Arc::new(catalog), SessionStateBuilder::new_with_default_features().build())
+}
+
+fn run<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(future)
+}
+
+fn graph(sql: &str) -> OperatorGraph {
+    run(planner().plan_stream(&parse(sql))).unwrap_or_else(|e| panic!("{sql}\n{e:?}"))
+}
+
+fn plan(sql: &str) -> String {
+    let graph = graph(sql);
+    let select: Vec<&str> = graph.select.fields().iter().map(|f| f.name().as_str()).collect();
+    let keys: Vec<String> = graph.keys.iter().map(|k| format!("{}@{}", k.stored_as, k.index)).collect();
+    format!("{}select=[{}] keys=[{}]", explain::operators(&graph), select.join(", "), keys.join(", "))
+}
+
+fn error(sql: &str) -> Error {
+    match run(planner().plan_stream(&parse(sql))) {
+        Err(error) => error,
+        Ok(graph) => panic!("{sql}\nplanned as\n{}", explain::operators(&graph)),
+    }
+}
+
+#[test]
+fn tumbling_by_key_reads_what_it_needs() {
+    insta::assert_snapshot!(
+        plan(
+            "SELECT window_start, window_end, k, sum(x) AS total, count(*) AS n, avg(x) AS mean
+             FROM TUMBLE(s, DESCRIPTOR(ts), INTERVAL '10 seconds')
+             WHERE v > 3
+             GROUP BY window_start, window_end, k"
+        ),
+        @r#"
+        #0 Source: s, bounded, columns=[ts (event time), k, v, x]
+        #1 Rows: filter=v@2 > 3, columns=[k, x, ts] <- #0
+        #2 Window: TUMBLE size 10 seconds on @2, keys=[k@0 AS k], aggregates=[sum(s.x), count(Int64(1)), avg(s.x)] <- #1
+        #3 Versions: columns=[window_start, window_end, k, sum(s.x)@3 AS total, count(Int64(1))@4 AS n, avg(s.x)@5 AS mean, window_start@0 AS _window_start, window_end@1 AS _window_end, _event_count] <- #2
+        select=[window_start, window_end, k, total, n, mean] keys=[k@2]
+        "#
+    );
+}
+
+#[test]
+fn select_may_leave_out_keys_and_window() {
+    insta::assert_snapshot!(
+        plan(
+            "SELECT max(v) AS top FROM TUMBLE(s, DESCRIPTOR(ts), INTERVAL '10 seconds') GROUP BY window_end, k, v % 10"
+        ),
+        @r#"
+        #0 Source: s, bounded, columns=[ts (event time), k, v]
+        #1 Rows: columns=[k, v, ts] <- #0
+        #2 Window: TUMBLE size 10 seconds on @2, keys=[k@0 AS k, v@1 % 10 AS s.v % Int64(10)], aggregates=[max(s.v)] <- #1
+        #3 Versions: columns=[#3@4 AS top, #1@2 AS _key_k, #2@3 AS _key_s.v % Int64(10), window_start@0 AS _window_start, #0@1 AS _window_end, _event_count] <- #2
+        select=[top] keys=[_key_k@1, _key_s.v % Int64(10)@2]
+        "#
+    );
+}
+
+#[test]
+fn c62_without_a_key_the_window_stays() {
+    insta::assert_snapshot!(
+        plan(
+            "SELECT count(*) AS n FROM TUMBLE(s, DESCRIPTOR(ts), INTERVAL '10 seconds') GROUP BY window_start, window_end"
+        ),
+        @r#"
+        #0 Source: s, bounded, columns=[ts (event time)]
+        #1 Window: TUMBLE size 10 seconds on @0, keys=[], aggregates=[count(Int64(1))] <- #0
+        #2 Versions: columns=[count(Int64(1))@2 AS n, window_start@0 AS _window_start, window_end@1 AS _window_end, _event_count] <- #1
+        select=[n] keys=[]
+        "#
+    );
+}
+
+#[test]
+fn having_and_expressions_apply_to_versions() {
+    insta::assert_snapshot!(
+        plan(
+            "SELECT k, window_end - window_start AS length, sum(v) * 2 AS double
+             FROM TUMBLE(s, DESCRIPTOR(ts), INTERVAL '10 seconds')
+             GROUP BY window_start, window_end, k HAVING count(*) > 1 AND k <> 'b'"
+        ),
+        @r#"
+        #0 Source: s, bounded, columns=[ts (event time), k, v]
+        #1 Rows: columns=[k, v, ts] <- #0
+        #2 Window: TUMBLE size 10 seconds on @2, keys=[k@0 AS k], aggregates=[sum(s.v), count(Int64(1))] <- #1
+        #3 Versions: filter=count(Int64(1))@4 > 1 AND k@2 != b, columns=[k, window_end@1 - window_start@0 AS length, sum(s.v)@3 * 2 AS double, window_start@0 AS _window_start, window_end@1 AS _window_end, _event_count] <- #2
+        select=[k, length, double] keys=[k@0]
+        "#
+    );
+}
+
+#[test]
+fn predicates_on_the_window_wait_for_its_results() {
+    insta::assert_snapshot!(
+        plan(
+            "SELECT window_start, count(*) AS n FROM TUMBLE(s, DESCRIPTOR(ts), INTERVAL '10 seconds')
+             WHERE window_start >= TIMESTAMP '2024-01-01 00:00:00' AND v = 1
+             GROUP BY window_start, window_end"
+        ),
+        @r#"
+        #0 Source: s, bounded, columns=[ts (event time), v]
+        #1 Rows: filter=v@1 = 1, columns=[ts] <- #0
+        #2 Window: TUMBLE size 10 seconds on @0, keys=[], aggregates=[count(Int64(1))] <- #1
+        #3 Versions: filter=window_start@0 >= 1704067200000000, columns=[window_start, count(Int64(1))@2 AS n, window_start@0 AS _window_start, window_end@1 AS _window_end, _event_count] <- #2
+        select=[window_start, n] keys=[]
+        "#
+    );
+}
+
+#[test]
+fn c35_no_filter_slips_under_the_watermark() {
+    insta::assert_snapshot!(
+        plan(
+            "WITH t AS (SELECT ts AS at, k FROM s WHERE pad <> 'x')
+             SELECT window_start, count(*) AS n FROM TUMBLE(t, DESCRIPTOR(at), INTERVAL '2 minutes')
+             GROUP BY window_start, window_end"
+        ),
+        @r#"
+        #0 Source: s, bounded, columns=[ts (event time), pad]
+        #1 Rows: filter=pad@1 != x, columns=[ts@0 AS at] <- #0
+        #2 Window: TUMBLE size 2 minutes on @0, keys=[], aggregates=[count(Int64(1))] <- #1
+        #3 Versions: columns=[window_start, count(Int64(1))@2 AS n, window_start@0 AS _window_start, window_end@1 AS _window_end, _event_count] <- #2
+        select=[window_start, n] keys=[]
+        "#
+    );
+}
+
+#[test]
+fn a_macro_view_keeps_the_watermark() {
+    insta::assert_snapshot!(
+        plan(
+            "SELECT window_start, k, sum(v2) AS total FROM TUMBLE(big, DESCRIPTOR(ts), INTERVAL '1 hour')
+             GROUP BY window_start, window_end, k"
+        ),
+        @r#"
+        #0 Source: s, bounded, columns=[ts (event time), k, v]
+        #1 Rows: filter=v@2 > 100, columns=[k, v@2 * 2 AS v2, ts] <- #0
+        #2 Window: TUMBLE size 1 hour on @2, keys=[k@0 AS k], aggregates=[sum(big.v2)] <- #1
+        #3 Versions: columns=[window_start, k, sum(big.v2)@3 AS total, window_start@0 AS _window_start, window_end@1 AS _window_end, _event_count] <- #2
+        select=[window_start, k, total] keys=[k@1]
+        "#
+    );
+}
+
+#[test]
+fn c36_union_all_of_sources() {
+    insta::assert_snapshot!(
+        plan(
+            "SELECT window_start, count(*) AS n
+             FROM TUMBLE((SELECT ts, v FROM s UNION ALL SELECT ts, v FROM s2 WHERE v > 1), DESCRIPTOR(ts), INTERVAL '10 seconds')
+             GROUP BY window_start, window_end"
+        ),
+        @r#"
+        #0 Source: s, bounded, columns=[ts (event time)]
+        #1 Source: s2, bounded, columns=[ts (event time), v]
+        #2 Rows: filter=v@1 > 1, columns=[ts] <- #1
+        #3 Union <- #0, #2
+        #4 Window: TUMBLE size 10 seconds on @0, keys=[], aggregates=[count(Int64(1))] <- #3
+        #5 Versions: columns=[window_start, count(Int64(1))@2 AS n, window_start@0 AS _window_start, window_end@1 AS _window_end, _event_count] <- #4
+        select=[window_start, n] keys=[]
+        "#
+    );
+}
+
+#[test]
+fn c64_a_window_of_windows_takes_window_time() {
+    insta::assert_snapshot!(
+        plan(
+            "WITH per_minute AS (
+                 SELECT window_time AS at, k, count(*) AS n FROM TUMBLE(s, DESCRIPTOR(ts), INTERVAL '1 minute')
+                 GROUP BY window_start, window_end, window_time, k)
+             SELECT window_start, sum(n) AS n FROM TUMBLE(per_minute, DESCRIPTOR(at), INTERVAL '5 minutes')
+             GROUP BY window_start, window_end"
+        ),
+        @r#"
+        #0 Source: s, bounded, columns=[ts (event time), k]
+        #1 Rows: columns=[k, ts] <- #0
+        #2 Window: TUMBLE size 1 minute on @1, keys=[k@0 AS k], aggregates=[count(Int64(1))] <- #1
+        #3 Versions: columns=[count(Int64(1))@3 AS n, window_end@1 - IntervalMonthDayNano { months: 0, days: 0, nanoseconds: 1000 } AS at, k, window_start, window_end, _event_count] <- #2
+        #4 Window: TUMBLE size 5 minutes on @1, keys=[], aggregates=[sum(per_minute.n)], over results <- #3
+        #5 Versions: columns=[window_start, sum(per_minute.n)@2 AS n, window_start@0 AS _window_start, window_end@1 AS _window_end, _event_count] <- #4
+        select=[window_start, n] keys=[]
+        "#
+    );
+}
+
+#[test]
+fn c67_rows_pass_through_without_a_window() {
+    insta::assert_snapshot!(
+        plan(
+            "SELECT k, v + 1 AS next FROM s WHERE v > 0"
+        ),
+        @r#"
+        #0 Source: s, bounded, columns=[k, v, ts (event time)]
+        #1 Rows: filter=v@1 > 0, columns=[k, v@1 + 1 AS next] <- #0
+        #2 PassThrough <- #1
+        select=[k, next] keys=[]
+        "#
+    );
+}
+
+#[test]
+fn distinct_filter_and_order_stay_inside() {
+    insta::assert_snapshot!(
+        plan(
+            "SELECT window_start, count(DISTINCT k) AS keys, sum(v) FILTER (WHERE x > 0) AS positive,
+                 array_agg(k ORDER BY v DESC) AS names
+             FROM TUMBLE(s, DESCRIPTOR(ts), INTERVAL '10 seconds') GROUP BY window_start, window_end"
+        ),
+        @r#"
+        #0 Source: s, bounded, columns=[ts (event time), k, v, x]
+        #1 Rows: columns=[k, v, x, ts] <- #0
+        #2 Window: TUMBLE size 10 seconds on @3, keys=[], aggregates=[count(DISTINCT s.k), sum(s.v) FILTER (WHERE s.x > Int64(0)) FILTER x@2 > 0, array_agg(s.k) ORDER BY [s.v DESC NULLS FIRST]] <- #1
+        #3 Versions: columns=[window_start, count(DISTINCT s.k)@2 AS keys, sum(s.v) FILTER (WHERE s.x > Int64(0))@3 AS positive, array_agg(s.k) ORDER BY [s.v DESC NULLS FIRST]@4 AS names, window_start@0 AS _window_start, window_end@1 AS _window_end, _event_count] <- #2
+        select=[window_start, keys, positive, names] keys=[]
+        "#
+    );
+}
+
+#[test]
+fn a_session_is_per_key() {
+    insta::assert_snapshot!(
+        plan(
+            "SELECT window_start, window_end, k, count(*) AS n
+             FROM SESSION(TABLE s PARTITION BY k, DESCRIPTOR(ts), INTERVAL '5 minutes')
+             GROUP BY window_start, window_end, k"
+        ),
+        @r#"
+        #0 Source: s, bounded, columns=[ts (event time), k]
+        #1 Rows: columns=[k, ts] <- #0
+        #2 Window: SESSION gap 5 minutes on @1, keys=[k@0 AS k], aggregates=[count(Int64(1))] <- #1
+        #3 Versions: columns=[window_start, window_end, k, count(Int64(1))@3 AS n, window_start@0 AS _window_start, window_end@1 AS _window_end, _event_count, _supersedes] <- #2
+        select=[window_start, window_end, k, n] keys=[k@2]
+        "#
+    );
+}
+
+
+#[test]
+fn the_window_may_be_a_group_key() {
+    insta::assert_snapshot!(
+        plan(
+            "SELECT tumble(ts, INTERVAL '10 seconds') AS w, k, count(*) AS n FROM s GROUP BY w, k"
+        ),
+        @r#"
+        #0 Source: s, bounded, columns=[ts (event time), k]
+        #1 Rows: columns=[k, ts] <- #0
+        #2 Window: TUMBLE size 10 seconds on @1, keys=[k@0 AS k], aggregates=[count(Int64(1))] <- #1
+        #3 Versions: columns=[named_struct(start, window_start@0, end, window_end@1) AS w, k, count(Int64(1))@3 AS n, window_start@0 AS _window_start, window_end@1 AS _window_end, _event_count] <- #2
+        select=[w, k, n] keys=[k@1]
+        "#
+    );
+}
+
+#[test]
+fn the_window_function_finds_the_event_time() {
+    insta::assert_snapshot!(
+        plan(
+            "SELECT window_start, count(*) AS n, tumble(INTERVAL '10 seconds') FROM s
+             WHERE k = 'a' GROUP BY tumble(INTERVAL '10 seconds') HAVING count(*) > 2"
+        ),
+        @r#"
+        #0 Source: s, bounded, columns=[ts (event time), k]
+        #1 Rows: filter=k@1 = a, columns=[ts] <- #0
+        #2 Window: TUMBLE size 10 seconds on @0, keys=[], aggregates=[count(Int64(1))] <- #1
+        #3 Versions: columns=[named_struct(start, window_start@0, end, window_end@1) AS highwater_window(Int64(0)), count(Int64(1)), window_start, window_end, _event_count] <- #2
+        #4 Versions: filter=count(Int64(1))@1 > 2, columns=[get_field(highwater_window(Int64(0))@0, start) AS window_start, count(Int64(1))@1 AS n, highwater_window(Int64(0))@0 AS tumble, window_start@2 AS _window_start, window_end@3 AS _window_end, _event_count] <- #3
+        select=[window_start, n, tumble] keys=[]
+        "#
+    );
+}
+
+#[test]
+fn a_session_in_group_by_is_per_other_key() {
+    insta::assert_snapshot!(
+        plan(
+            "SELECT session(ts, INTERVAL '5 minutes') AS w, lower(k) AS lk, sum(v) AS total FROM s
+             GROUP BY session(ts, INTERVAL '5 minutes'), lower(k)"
+        ),
+        @r#"
+        #0 Source: s, bounded, columns=[ts (event time), k, v]
+        #1 Rows: columns=[v, lower(k@1) AS lower(s.k), ts] <- #0
+        #2 Window: SESSION gap 5 minutes on @2, keys=[lower(s.k)@1 AS lower(s.k)], aggregates=[sum(s.v)] <- #1
+        #3 Versions: columns=[named_struct(start, window_start@0, end, window_end@1) AS w, lower(s.k)@2 AS lk, sum(s.v)@3 AS total, window_start@0 AS _window_start, window_end@1 AS _window_end, _event_count, _supersedes] <- #2
+        select=[w, lk, total] keys=[lk@1]
+        "#
+    );
+}
+
