@@ -113,11 +113,13 @@ impl Lowering<'_> {
 
     fn without_window(&mut self, aggregate: &Aggregate, chain: &Chain) -> Result<Chain> {
         match chain.stage {
-            Stage::Rows => Err(Error::unsupported("aggregate over a stream without a window: it would never be complete")
-                .with_hint(
-                    "read FROM TUMBLE(TABLE source, DESCRIPTOR(event_time), INTERVAL '1 minute') and add window_start, \
+            Stage::Rows => Err(Error::unsupported(
+                "aggregate over a stream without a window: it would never be complete",
+            )
+            .with_hint(
+                "read FROM TUMBLE(TABLE source, DESCRIPTOR(event_time), INTERVAL '1 minute') and add window_start, \
                      window_end to GROUP BY",
-                )),
+            )),
             Stage::Results => Err(Error::unsupported(format!(
                 "aggregate `{}` over the results of a window",
                 aggregate.aggr_expr.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
@@ -183,8 +185,9 @@ impl Groups {
     /// Whether a group is one window of one key.
     fn check(&self, spec: &WindowSpec, chain: &Chain) -> Result<()> {
         if self.bounds.is_empty() {
-            return Err(Error::invalid("GROUP BY leaves out the window")
-                .with_hint("add window_start, window_end to GROUP BY"));
+            return Err(
+                Error::invalid("GROUP BY leaves out the window").with_hint("add window_start, window_end to GROUP BY")
+            );
         }
         let ends = self.bounds.iter().any(|b| *b != WindowColumn::Start);
         if matches!(spec.kind(), WindowKind::Cumulate { .. }) && !ends {
@@ -194,8 +197,7 @@ impl Groups {
         if !spec.is_session() {
             return Ok(());
         }
-        let partition: Vec<usize> =
-            (0..).map_while(|i| chain.carried(Role::Partition(i))).collect();
+        let partition: Vec<usize> = (0..).map_while(|i| chain.carried(Role::Partition(i))).collect();
         let names: Vec<&str> = self.keys.iter().map(|key| key.field.name().as_str()).collect();
         let keys: Option<Vec<usize>> = self.keys.iter().map(|key| key.column).collect();
         let same = keys.is_some_and(|keys| {

@@ -16,13 +16,15 @@ use arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, NullHandling, Result as DfResult, UnnestOptions};
 use datafusion::functions::core::expr_ext::FieldAccessor;
-use datafusion::functions_aggregate::expr_fn::{max, min, sum};
+use datafusion::functions_aggregate::min_max::{max_udaf, min_udaf};
+use datafusion::functions_aggregate::sum::sum_udaf;
 use datafusion::functions_nested::expr_fn::array_append;
 use datafusion::functions_nested::range::range;
 use datafusion::functions_window::expr_fn::lag;
+use datafusion::logical_expr::expr::WindowFunction;
 use datafusion::logical_expr::{
-    Expr, ExprFunctionExt, ExprSchemable, LogicalPlan, LogicalPlanBuilder, UserDefinedLogicalNodeCore, WindowFrame, cast,
-    lit, when,
+    AggregateUDF, Expr, ExprFunctionExt, ExprSchemable, LogicalPlan, LogicalPlanBuilder, WindowFrame,
+    WindowFunctionDefinition, cast, lit, when,
 };
 
 use super::calendar_function::windows_function;
@@ -51,7 +53,8 @@ pub(super) fn lower_windows(plan: LogicalPlan) -> Result<LogicalPlan> {
 fn lower(assign: &WindowAssign) -> DfResult<LogicalPlan> {
     let input = LogicalPlanBuilder::from(assign.input.clone());
     let time_type = assign.time.get_type(assign.input.schema())?;
-    let time = if time_type == instant_type() { assign.time.clone() } else { cast(assign.time.clone(), instant_type()) };
+    let time =
+        if time_type == instant_type() { assign.time.clone() } else { cast(assign.time.clone(), instant_type()) };
     let rows = input.filter(assign.time.clone().is_not_null())?;
     match (assign.spec.kind(), assign.spec.exact()) {
         (WindowKind::Session { gap_us }, _) => sessions(assign, rows, time, gap_us),
@@ -128,14 +131,19 @@ fn sessions(assign: &WindowAssign, rows: LogicalPlanBuilder, time: Expr, gap_us:
     let previous = lag(us.clone(), None, None).partition_by(keys.clone()).order_by(by_time.clone()).build()?;
     let rows = rows.window(vec![previous.alias(PREVIOUS)])?;
     let opens = when((us.clone() - unqualified(PREVIOUS)).lt(lit(gap_us)), lit(0_i64)).otherwise(lit(1_i64))?;
-    let number = sum(opens)
+    let number = over_rows(sum_udaf(), opens)
         .partition_by(keys.clone())
         .order_by(by_time)
         .window_frame(WindowFrame::new(Some(false)))
         .build()?;
     let rows = rows.window(vec![number.alias(SESSION)])?;
     let partition: Vec<Expr> = keys.into_iter().chain([unqualified(SESSION)]).collect();
-    let over = |aggregate: Expr| aggregate.partition_by(partition.clone()).build();
-    let rows = rows.window(vec![over(min(us.clone()))?.alias(BOUND), over(max(us))?.alias(PHASE)])?;
+    let over = |function, us| over_rows(function, us).partition_by(partition.clone()).build();
+    let rows = rows.window(vec![over(min_udaf(), us.clone())?.alias(BOUND), over(max_udaf(), us)?.alias(PHASE)])?;
     with_bounds(assign, rows, unqualified(BOUND), unqualified(PHASE) + lit(gap_us))
+}
+
+/// An aggregate as a window function.
+fn over_rows(function: Arc<AggregateUDF>, argument: Expr) -> Expr {
+    Expr::from(WindowFunction::new(WindowFunctionDefinition::AggregateUDF(function), vec![argument]))
 }

@@ -89,7 +89,9 @@ impl PartitionStream for SplitStream {
         let start = Reading::Unopened(Arc::clone(&self.source), self.split.clone(), self.options.clone());
         let batches = stream::try_unfold(start, |reading| async move {
             let mut reader = match reading {
-                Reading::Unopened(source, split, options) => source.open(&split, None, options).await.map_err(external)?,
+                Reading::Unopened(source, split, options) => {
+                    source.open(&split, None, options).await.map_err(external)?
+                }
                 Reading::Open(reader) => reader,
             };
             loop {

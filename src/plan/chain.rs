@@ -261,7 +261,10 @@ impl Chain {
             });
         }
         let unchanged = project.len() == self.output.fields().len()
-            && project.iter().enumerate().all(|(i, e)| e.downcast_ref::<PhysicalColumn>().is_some_and(|c| c.index() == i));
+            && project
+                .iter()
+                .enumerate()
+                .all(|(i, e)| e.downcast_ref::<PhysicalColumn>().is_some_and(|c| c.index() == i));
         self.slots = slots;
         self.logical = Arc::clone(logical);
         if !unchanged {

@@ -16,7 +16,8 @@ use datafusion::datasource::cte_worktable::CteWorkTable;
 use datafusion::datasource::{ViewTable, provider_as_source};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::planner::{
-    ContextProvider, ExprPlanner, PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning, TypePlanner,
+    ContextProvider, ExprPlanner, PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning,
+    TypePlanner,
 };
 use datafusion::logical_expr::{AggregateUDF, Expr, HigherOrderUDF, LogicalPlan, ScalarUDF, TableSource, WindowUDF};
 use datafusion::sql::planner::{ParserOptions, SqlToRel, object_name_to_table_reference};
@@ -166,10 +167,8 @@ impl std::fmt::Debug for Versions {
 impl<'a> QueryContext<'a> {
     fn new(state: &'a SessionState) -> Self {
         let versions = Arc::new(Versions::default());
-        let mut relation_planners: Vec<Arc<dyn RelationPlanner>> = vec![
-            Arc::new(window_call::WindowPlanner),
-            Arc::new(VersionPlanner { versions: Arc::clone(&versions) }),
-        ];
+        let mut relation_planners: Vec<Arc<dyn RelationPlanner>> =
+            vec![Arc::new(window_call::WindowPlanner), Arc::new(VersionPlanner { versions: Arc::clone(&versions) })];
         relation_planners.extend(state.relation_planners().iter().cloned());
         Self { state, tables: HashMap::new(), versions, relation_planners }
     }
@@ -261,10 +260,7 @@ impl ContextProvider for QueryContext<'_> {
     fn get_table_function_source(&self, name: &str, args: Vec<Expr>) -> DfResult<Arc<dyn TableSource>> {
         let function = self.state.table_functions().get(name);
         let function = function.ok_or_else(|| plan_datafusion_err!("table function '{name}' not found"))?;
-        let args = args
-            .into_iter()
-            .map(|arg| super::constant::fold(arg, self.state))
-            .collect::<DfResult<Vec<_>>>()?;
+        let args = args.into_iter().map(|arg| super::constant::fold(arg, self.state)).collect::<DfResult<Vec<_>>>()?;
         Ok(provider_as_source(function.create_table_provider_with_args(TableFunctionArgs::new(&args, self.state))?))
     }
 

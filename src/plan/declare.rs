@@ -78,7 +78,8 @@ impl Planner {
     }
 
     fn column(&self, name: &str, sql_type: &ast::DataType, position: Position) -> Result<ColumnDefinition> {
-        let data_type = type_of(sql_type, &self.state).map_err(|e| if e.position().is_none() { e.at(position) } else { e })?;
+        let data_type =
+            type_of(sql_type, &self.state).map_err(|e| if e.position().is_none() { e.at(position) } else { e })?;
         Ok(ColumnDefinition::new(name, data_type))
     }
 
@@ -110,10 +111,8 @@ impl Planner {
 fn physical_columns(create: &CreateSource, source: &dyn Source) -> Result<Vec<TableColumn>> {
     let schema = source.schema();
     let declares_none = create.columns.iter().all(|c| matches!(c.kind, ColumnKind::Computed(_)));
-    let physical = |index: usize| TableColumn {
-        field: Arc::clone(&schema.fields()[index]),
-        value: ColumnValue::Physical(index),
-    };
+    let physical =
+        |index: usize| TableColumn { field: Arc::clone(&schema.fields()[index]), value: ColumnValue::Physical(index) };
     if declares_none {
         return Ok((0..schema.fields().len()).map(physical).collect());
     }
@@ -211,13 +210,17 @@ fn watermark(declared: &Watermark, columns: &[TableColumn], state: &SessionState
             "WATERMARK FOR `{name}`, which is {} and no TIMESTAMP",
             columns[column].field.data_type()
         ))
-        .with_hint("declare it TIMESTAMP(0), (3), (6) or (9) if it holds seconds, ms, µs or ns; or compute a column from it")
+        .with_hint(
+            "declare it TIMESTAMP(0), (3), (6) or (9) if it holds seconds, ms, µs or ns; or compute a column from it",
+        )
         .at(declared.column.position));
     }
     let schema = DFSchema::try_from(schema_of(columns)).map_err(from_datafusion)?;
     let watermark_expr = |sql: &Spanned<ast::Expr>| watermark_expr(sql, name, &schema, state);
     let (strategy, expr, when, keys) = match &declared.strategy {
-        WatermarkStrategy::Expression(expr) => (Strategy::BoundedOutOfOrderness, Some(watermark_expr(expr)?), None, vec![]),
+        WatermarkStrategy::Expression(expr) => {
+            (Strategy::BoundedOutOfOrderness, Some(watermark_expr(expr)?), None, vec![])
+        }
         WatermarkStrategy::PerKey { expr, keys, timeout } => {
             let keys = keys.iter().map(|key| index_of(columns, key)).collect::<Result<Vec<_>>>()?;
             let timeout_us = length(*timeout, "PER KEY TIMEOUT", expr.position)?;
@@ -334,4 +337,3 @@ fn duration(name: &str, text: &str) -> Result<i64> {
         Error::invalid(format!("option '{name}' is '{text}', expected a length of time such as '5 s' or '1 hour'"))
     })
 }
-

@@ -11,10 +11,11 @@ pub(super) fn external(error: Error) -> DataFusionError {
 
 /// The error with the kind a caller can act on, the position DataFusion noted, and its text in our form.
 pub fn from_datafusion(error: DataFusionError) -> Error {
-    let position = error.diagnostic().and_then(|d| d.span).filter(|s| s.start.line > 0).map(|s| Position {
-        line: s.start.line,
-        column: s.start.column,
-    });
+    let position = error
+        .diagnostic()
+        .and_then(|d| d.span)
+        .filter(|s| s.start.line > 0)
+        .map(|s| Position { line: s.start.line, column: s.start.column });
     let hint = error.diagnostic().and_then(|d| d.helps.first()).map(|help| help.message.to_lowercase());
     let translated = translate(error);
     let translated = match position {

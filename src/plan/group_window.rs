@@ -121,7 +121,8 @@ impl Calls {
                 },
                 ast::Expr::Identifier(name) => {
                     if let Some(number) = current
-                        && let Some(column) = WindowColumn::ALL.iter().find(|c| name.value.eq_ignore_ascii_case(c.name()))
+                        && let Some(column) =
+                            WindowColumn::ALL.iter().find(|c| name.value.eq_ignore_ascii_case(c.name()))
                     {
                         *expr = field(self.marker(number), *column);
                     }
@@ -162,10 +163,9 @@ fn shown_name(expr: &ast::Expr) -> Option<String> {
         ast::Expr::Function(function) => {
             WindowCall::from_function(function)?.ok().map(|call| call.function.as_str().to_lowercase())
         }
-        ast::Expr::Identifier(name) => WindowColumn::ALL
-            .iter()
-            .find(|c| name.value.eq_ignore_ascii_case(c.name()))
-            .map(|c| c.name().to_owned()),
+        ast::Expr::Identifier(name) => {
+            WindowColumn::ALL.iter().find(|c| name.value.eq_ignore_ascii_case(c.name())).map(|c| c.name().to_owned())
+        }
         _ => None,
     }
 }
@@ -202,10 +202,7 @@ fn call(name: &str, args: Vec<ast::Expr>) -> ast::Expr {
         parameters: ast::FunctionArguments::None,
         args: ast::FunctionArguments::List(ast::FunctionArgumentList {
             duplicate_treatment: None,
-            args: args
-                .into_iter()
-                .map(|arg| ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(arg)))
-                .collect(),
+            args: args.into_iter().map(|arg| ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(arg))).collect(),
             clauses: Vec::new(),
         }),
         filter: None,
@@ -308,7 +305,9 @@ fn windowed(aggregate: Aggregate, calls: &[WindowCall]) -> Result<LogicalPlan> {
     let number = number_of(marker.clone());
     let call = number.and_then(|n| calls.get(n)).ok_or_else(|| Error::internal("window function without its call"))?;
     if markers.iter().any(|other| *other != marker) {
-        return Err(Error::unsupported("GROUP BY of two windows").with_hint("declare one view per window").at(call.position));
+        return Err(Error::unsupported("GROUP BY of two windows")
+            .with_hint("declare one view per window")
+            .at(call.position));
     }
     let input = Arc::unwrap_or_clone(aggregate.input);
     let time = match &marker {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::datatypes::{Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::{DFSchemaRef, TableReference, Result as DfResult, internal_err};
+use datafusion::common::{DFSchemaRef, Result as DfResult, TableReference, internal_err};
 use datafusion::datasource::provider_as_source;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, TableType};
 use datafusion::physical_plan::ExecutionPlan;
@@ -32,7 +32,9 @@ impl LeafTable {
             .enumerate()
             .map(|(i, (qualifier, field))| unqualified(&named(i)).alias_qualified(qualifier.cloned(), field.name()))
             .collect();
-        LogicalPlanBuilder::scan(TableReference::bare(format!("#{id}")), provider_as_source(table), None)?.project(columns)?.build()
+        LogicalPlanBuilder::scan(TableReference::bare(format!("#{id}")), provider_as_source(table), None)?
+            .project(columns)?
+            .build()
     }
 }
 

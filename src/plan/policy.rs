@@ -12,13 +12,11 @@ use crate::sql::statement::{Clauses, Emit, Interval, OnExpired, OnLate};
 pub fn policy_of(clauses: &Clauses, has_archive: bool) -> Result<Policy> {
     let allowed_lateness_us = match &clauses.allowed_lateness {
         None => 0,
-        Some(interval) => micros(interval.node)
-            .filter(|us| *us >= 0)
-            .ok_or_else(|| {
-                Error::invalid("ALLOWED LATENESS must be a length of days or less, not negative")
-                    .with_hint("months differ in length: say 30 days")
-                    .at(interval.position)
-            })?,
+        Some(interval) => micros(interval.node).filter(|us| *us >= 0).ok_or_else(|| {
+            Error::invalid("ALLOWED LATENESS must be a length of days or less, not negative")
+                .with_hint("months differ in length: say 30 days")
+                .at(interval.position)
+        })?,
     };
     let on_late = match &clauses.on_late {
         None => OnLate::Update { max_updates: None },

@@ -10,9 +10,10 @@ use crate::error::{Error, Result};
 pub(super) fn operator(plan: &LogicalPlan) -> Error {
     let (what, hint) = match plan {
         LogicalPlan::Sort(_) => ("ORDER BY over the whole result of a stream", "ORDER BY when reading the view"),
-        LogicalPlan::Limit(_) => {
-            ("LIMIT over the whole result of a stream", "LIMIT when reading the view, or rank per window with row_number()")
-        }
+        LogicalPlan::Limit(_) => (
+            "LIMIT over the whole result of a stream",
+            "LIMIT when reading the view, or rank per window with row_number()",
+        ),
         LogicalPlan::Distinct(_) => ("DISTINCT before a window", "GROUP BY the columns within the window"),
         LogicalPlan::Window(_) => {
             ("OVER across windows", "PARTITION BY window_start, window_end, or compute it when reading the view")
@@ -34,8 +35,9 @@ pub(super) fn operator(plan: &LogicalPlan) -> Error {
 
 /// `Unsupported` for a streaming read of something that is no source.
 pub(super) fn not_a_source(name: &str) -> Error {
-    Error::unsupported(format!("streaming read of `{name}`, which is no source"))
-        .with_hint("declare it with CREATE SOURCE … WATERMARK FOR …, or leave out ALLOWED LATENESS and EMIT to run a batch query")
+    Error::unsupported(format!("streaming read of `{name}`, which is no source")).with_hint(
+        "declare it with CREATE SOURCE … WATERMARK FOR …, or leave out ALLOWED LATENESS and EMIT to run a batch query",
+    )
 }
 
 fn first_word(text: &str) -> String {

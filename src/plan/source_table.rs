@@ -133,9 +133,10 @@ impl SourceTable {
         let mut columns = wanted.to_vec();
         if let Some(watermark) = &self.watermark {
             let inputs = watermark.expr.iter().chain(&watermark.when).flat_map(Expr::column_refs);
-            let inputs: Vec<usize> = inputs.map(|c| self.schema.index_of(&c.name)).collect::<Result<_, _>>().map_err(
-                |e| crate::Error::internal("resolve a column of the watermark expression").with_source(e),
-            )?;
+            let inputs: Vec<usize> = inputs
+                .map(|c| self.schema.index_of(&c.name))
+                .collect::<Result<_, _>>()
+                .map_err(|e| crate::Error::internal("resolve a column of the watermark expression").with_source(e))?;
             let mut extra: Vec<usize> =
                 std::iter::once(watermark.column).chain(inputs).chain(watermark.keys.iter().copied()).collect();
             extra.sort_unstable();
@@ -146,14 +147,15 @@ impl SourceTable {
             }
         }
         let projection = self.physical_columns(&columns)?;
-        let physical = DFSchema::try_from(self.source.schema().project(&projection).map_err(|e| {
-            crate::Error::internal("project the columns of a source").with_source(e)
-        })?)
+        let physical = DFSchema::try_from(
+            self.source
+                .schema()
+                .project(&projection)
+                .map_err(|e| crate::Error::internal("project the columns of a source").with_source(e))?,
+        )
         .map_err(from_datafusion)?;
-        let exprs = columns
-            .iter()
-            .map(|column| compile(&self.value_of(*column), &physical))
-            .collect::<Result<Vec<_>>>()?;
+        let exprs =
+            columns.iter().map(|column| compile(&self.value_of(*column), &physical)).collect::<Result<Vec<_>>>()?;
         let mut fields: Vec<FieldRef> = columns.iter().map(|c| Arc::clone(&self.columns[*c].field)).collect();
         let output = DFSchema::try_from(Schema::new(fields.clone())).map_err(from_datafusion)?;
         let at = |column: usize| columns.iter().position(|c| *c == column).expect("added above");

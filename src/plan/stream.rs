@@ -61,8 +61,8 @@ impl Lowering<'_> {
     /// Lowers a windowed aggregate and all below it.
     fn windowed(&mut self, aggregate: Aggregate) -> Result<Chain> {
         let input = self.cut(Arc::unwrap_or_clone(aggregate.input))?;
-        let aggregate = Aggregate::try_new(Arc::new(input), aggregate.group_expr, aggregate.aggr_expr)
-            .map_err(from_datafusion)?;
+        let aggregate =
+            Aggregate::try_new(Arc::new(input), aggregate.group_expr, aggregate.aggr_expr).map_err(from_datafusion)?;
         let plan = optimize_rows(LogicalPlan::Aggregate(aggregate), self.state)?;
         self.lower(&plan)
     }
@@ -177,7 +177,9 @@ impl Lowering<'_> {
             }
             let columns: Vec<Expr> = chain.logical().columns().into_iter().map(Expr::Column).collect();
             let times = columns.iter().map(|c| match c {
-                Expr::Column(c) => chain.slot(c).ok().filter(|s| Some(*s) == chain.carried(Role::EventTime).map(Slot::At)),
+                Expr::Column(c) => {
+                    chain.slot(c).ok().filter(|s| Some(*s) == chain.carried(Role::EventTime).map(Slot::At))
+                }
                 _ => None,
             });
             let visible = times.into_iter().position(|t| t.is_some());
@@ -259,7 +261,11 @@ impl Lowering<'_> {
                 None => return Err(Error::internal(format!("column `{name}` of a result was lost"))),
             }
         }
-        chain.push_rows(RowsSpec { filter: None, project: Some(project) }, Arc::new(Schema::new(fields)), &mut self.nodes);
+        chain.push_rows(
+            RowsSpec { filter: None, project: Some(project) },
+            Arc::new(Schema::new(fields)),
+            &mut self.nodes,
+        );
         Ok(keys)
     }
 }

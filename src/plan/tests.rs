@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringViewArray, TimestampMicrosecondArray};
 use arrow::datatypes::{DataType, Field, Schema};
 use async_trait::async_trait;
 use datafusion::catalog::TableProvider;
@@ -50,7 +51,7 @@ fn source(name: &str) -> Arc<SourceTable> {
         Field::new("pad", DataType::Utf8View, true),
     ]));
     let source: Arc<dyn Source> =
-        Arc::new(MemorySource::try_new(Arc::clone(&schema), [("only", vec![])]).expect("no batches"));
+        Arc::new(MemorySource::try_new(Arc::clone(&schema), [("only", vec![rows_of_s(&schema)])]).expect("one schema"));
     let columns = schema
         .fields()
         .iter()
@@ -324,7 +325,6 @@ fn a_session_is_per_key() {
     );
 }
 
-
 #[test]
 fn the_window_may_be_a_group_key() {
     insta::assert_snapshot!(
@@ -376,3 +376,161 @@ fn a_session_in_group_by_is_per_other_key() {
     );
 }
 
+/// Rows of `s` in the tests that run: `(seconds, k, v)`.
+const ROWS: [(f64, Option<&str>, i64); 8] = [
+    (-120.0, Some("a"), 1),
+    (-61.0, Some("a"), 2),
+    (0.0, Some("b"), 3),
+    (4.0, None, 4),
+    (9.0, Some("a"), 5),
+    (10.0, Some("b"), 6),
+    (12.0, Some("a"), 7),
+    (19.999, None, 8),
+];
+
+fn rows_of_s(schema: &Arc<Schema>) -> RecordBatch {
+    let times = ROWS.iter().map(|(s, _, _)| (s * 1e6) as i64).collect::<Vec<_>>();
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(TimestampMicrosecondArray::from(times).with_timezone("UTC")),
+        Arc::new(StringViewArray::from_iter(ROWS.iter().map(|(_, k, _)| *k))),
+        Arc::new(Int64Array::from_iter_values(ROWS.iter().map(|(_, _, v)| *v))),
+        Arc::new(Float64Array::from_iter_values(ROWS.iter().map(|(_, _, v)| *v as f64 / 2.0))),
+        Arc::new(StringViewArray::from_iter_values(ROWS.iter().map(|_| "pad"))),
+    ];
+    RecordBatch::try_new(Arc::clone(schema), columns).expect("the schema above")
+}
+
+fn batch(sql: &str) -> String {
+    let planner = planner();
+    let rows = run(async {
+        let plan = planner.plan_batch(&parse(sql).query).await?;
+        datafusion::physical_plan::collect(plan, planner.state.task_ctx()).await.map_err(from_datafusion)
+    });
+    let rows = rows.unwrap_or_else(|e| panic!("{sql}\n{e:?}"));
+    arrow::util::pretty::pretty_format_batches(&rows).expect("printable").to_string()
+}
+
+#[test]
+fn c01_a_batch_tumbles_toward_minus_infinity() {
+    insta::assert_snapshot!(
+        batch(
+            "SELECT window_start, count(*) AS n, sum(v) AS total FROM TUMBLE(s, DESCRIPTOR(ts), INTERVAL '60 seconds')
+             GROUP BY window_start, window_end ORDER BY 1"
+        ),
+        @r#"
+        +----------------------+---+-------+
+        | window_start         | n | total |
+        +----------------------+---+-------+
+        | 1969-12-31T23:58:00Z | 2 | 3     |
+        | 1970-01-01T00:00:00Z | 6 | 33    |
+        +----------------------+---+-------+
+        "#
+    );
+}
+
+#[test]
+fn c05_a_batch_hops_by_any_slide() {
+    insta::assert_snapshot!(
+        batch(
+            "SELECT window_start, window_end, count(*) AS n
+             FROM HOP(s, DESCRIPTOR(ts), INTERVAL '4 seconds', INTERVAL '10 seconds')
+             WHERE v IN (5, 6, 7) GROUP BY window_start, window_end ORDER BY 1"
+        ),
+        @r#"
+        +----------------------+----------------------+---+
+        | window_start         | window_end           | n |
+        +----------------------+----------------------+---+
+        | 1970-01-01T00:00:00Z | 1970-01-01T00:00:10Z | 1 |
+        | 1970-01-01T00:00:04Z | 1970-01-01T00:00:14Z | 3 |
+        | 1970-01-01T00:00:08Z | 1970-01-01T00:00:18Z | 3 |
+        | 1970-01-01T00:00:12Z | 1970-01-01T00:00:22Z | 1 |
+        +----------------------+----------------------+---+
+        "#
+    );
+    insta::assert_snapshot!(
+        batch(
+            "SELECT window_start, window_end, count(*) AS n
+             FROM HOP(s, DESCRIPTOR(ts), INTERVAL '10 seconds', INTERVAL '5 seconds')
+             GROUP BY window_start, window_end ORDER BY 1"
+        ),
+        @r#"
+        +----------------------+----------------------+---+
+        | window_start         | window_end           | n |
+        +----------------------+----------------------+---+
+        | 1969-12-31T23:58:00Z | 1969-12-31T23:58:05Z | 1 |
+        | 1970-01-01T00:00:00Z | 1970-01-01T00:00:05Z | 2 |
+        | 1970-01-01T00:00:10Z | 1970-01-01T00:00:15Z | 2 |
+        +----------------------+----------------------+---+
+        "#
+    );
+}
+
+#[test]
+fn a_batch_cumulates() {
+    insta::assert_snapshot!(
+        batch(
+            "SELECT window_start, window_end, window_time, sum(v) AS total
+             FROM CUMULATE(s, DESCRIPTOR(ts), INTERVAL '5 seconds', INTERVAL '20 seconds')
+             WHERE v > 2 GROUP BY window_start, window_end, window_time ORDER BY 1, 2"
+        ),
+        @r#"
+        +----------------------+----------------------+-----------------------------+-------+
+        | window_start         | window_end           | window_time                 | total |
+        +----------------------+----------------------+-----------------------------+-------+
+        | 1970-01-01T00:00:00Z | 1970-01-01T00:00:05Z | 1970-01-01T00:00:04.999999Z | 7     |
+        | 1970-01-01T00:00:00Z | 1970-01-01T00:00:10Z | 1970-01-01T00:00:09.999999Z | 12    |
+        | 1970-01-01T00:00:00Z | 1970-01-01T00:00:15Z | 1970-01-01T00:00:14.999999Z | 25    |
+        | 1970-01-01T00:00:00Z | 1970-01-01T00:00:20Z | 1970-01-01T00:00:19.999999Z | 33    |
+        +----------------------+----------------------+-----------------------------+-------+
+        "#
+    );
+}
+
+#[test]
+fn c19_sessions_of_a_batch_that_touch_stay_apart() {
+    insta::assert_snapshot!(
+        batch(
+            "SELECT k, window_start, window_end, count(*) AS n
+             FROM SESSION(TABLE s PARTITION BY k, DESCRIPTOR(ts), INTERVAL '10 seconds')
+             GROUP BY window_start, window_end, k ORDER BY 1, 2"
+        ),
+        @r#"
+        +---+----------------------+--------------------------+---+
+        | k | window_start         | window_end               | n |
+        +---+----------------------+--------------------------+---+
+        | a | 1969-12-31T23:58:00Z | 1970-01-01T00:00:22Z     | 4 |
+        | b | 1970-01-01T00:00:00Z | 1970-01-01T00:00:20Z     | 2 |
+        |   | 1970-01-01T00:00:04Z | 1970-01-01T00:00:29.999Z | 2 |
+        +---+----------------------+--------------------------+---+
+        "#
+    );
+}
+
+#[test]
+fn a_batch_knows_calendar_windows() {
+    insta::assert_snapshot!(
+        batch(
+            "SELECT window_start, window_end, count(*) AS n
+             FROM TUMBLE(s, DESCRIPTOR(ts), INTERVAL '1 day', TIME_ZONE => 'Asia/Kolkata')
+             GROUP BY window_start, window_end ORDER BY 1"
+        ),
+        @r#"
+        +----------------------+----------------------+---+
+        | window_start         | window_end           | n |
+        +----------------------+----------------------+---+
+        | 1969-12-31T18:30:00Z | 1970-01-01T18:30:00Z | 8 |
+        +----------------------+----------------------+---+
+        "#
+    );
+    insta::assert_snapshot!(
+        batch("SELECT tumble(ts, INTERVAL '1 month') AS m, count(*) AS n FROM s GROUP BY m ORDER BY 2"),
+        @r#"
+        +----------------------------------------------------------+---+
+        | m                                                        | n |
+        +----------------------------------------------------------+---+
+        | {start: 1969-12-01T00:00:00Z, end: 1970-01-01T00:00:00Z} | 2 |
+        | {start: 1970-01-01T00:00:00Z, end: 1970-02-01T00:00:00Z} | 6 |
+        +----------------------------------------------------------+---+
+        "#
+    );
+}

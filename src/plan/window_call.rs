@@ -38,12 +38,17 @@ impl RelationPlanner for WindowPlanner {
             return Err(external(Error::internal("window function in FROM without its table or its time")));
         };
         let input = context.plan(factor(data))?;
-        if let Some(taken) = WindowColumn::ALL.iter().find(|c| input.schema().has_column_with_unqualified_name(c.name()))
+        if let Some(taken) =
+            WindowColumn::ALL.iter().find(|c| input.schema().has_column_with_unqualified_name(c.name()))
         {
             return Err(external(
-                Error::invalid(format!("the input of {} already has a column `{}`", call.function.as_str(), taken.name()))
-                    .with_hint("give the inner window's columns other names with AS")
-                    .at(call.position),
+                Error::invalid(format!(
+                    "the input of {} already has a column `{}`",
+                    call.function.as_str(),
+                    taken.name()
+                ))
+                .with_hint("give the inner window's columns other names with AS")
+                .at(call.position),
             ));
         }
         let time = context.sql_to_expr(time.node, input.schema())?;
@@ -79,12 +84,14 @@ fn factor(input: WindowInput) -> TableFactor {
 pub(super) fn spec_of(call: &WindowCall) -> Result<WindowSpec> {
     let (kind, position) = match &call.lengths {
         WindowLengths::Tumble { size } => (WindowKind::Tumble { size: span(Argument::Size, size)? }, size.position),
-        WindowLengths::Hop { slide, size } => {
-            (WindowKind::Hop { slide: span(Argument::Slide, slide)?, size: span(Argument::Size, size)? }, slide.position)
-        }
-        WindowLengths::Cumulate { step, size } => {
-            (WindowKind::Cumulate { step: span(Argument::Step, step)?, size: span(Argument::Size, size)? }, step.position)
-        }
+        WindowLengths::Hop { slide, size } => (
+            WindowKind::Hop { slide: span(Argument::Slide, slide)?, size: span(Argument::Size, size)? },
+            slide.position,
+        ),
+        WindowLengths::Cumulate { step, size } => (
+            WindowKind::Cumulate { step: span(Argument::Step, step)?, size: span(Argument::Size, size)? },
+            step.position,
+        ),
         WindowLengths::Session { gap } => {
             let gap_us = super::policy::micros(gap.node).ok_or_else(|| {
                 Error::invalid("gap of a session in months").with_hint("use days, hours or less").at(gap.position)
