@@ -39,6 +39,8 @@ const PHASE: &str = "__phase";
 const BOUND: &str = "__bound";
 const PREVIOUS: &str = "__previous";
 const SESSION: &str = "__session";
+const FIRST: &str = "__first";
+const LAST: &str = "__last";
 
 /// Replaces every [`WindowAssign`] of `plan`.
 pub(super) fn lower_windows(plan: LogicalPlan) -> Result<LogicalPlan> {
@@ -128,19 +130,31 @@ fn sessions(assign: &WindowAssign, rows: LogicalPlanBuilder, time: Expr, gap_us:
     let us = cast(time, DataType::Int64);
     let keys = assign.partition_by.clone();
     let by_time = vec![us.clone().sort(true, false)];
-    let previous = lag(us.clone(), None, None).partition_by(keys.clone()).order_by(by_time.clone()).build()?;
-    let rows = rows.window(vec![previous.alias(PREVIOUS)])?;
+    let previous = lag(us.clone(), Some(1), None).partition_by(keys.clone()).order_by(by_time.clone()).build()?;
+    let rows = windowed(rows, inputs(assign), [(PREVIOUS, previous)])?;
     let opens = when((us.clone() - unqualified(PREVIOUS)).lt(lit(gap_us)), lit(0_i64)).otherwise(lit(1_i64))?;
     let number = over_rows(sum_udaf(), opens)
         .partition_by(keys.clone())
         .order_by(by_time)
         .window_frame(WindowFrame::new(Some(false)))
         .build()?;
-    let rows = rows.window(vec![number.alias(SESSION)])?;
+    let rows = windowed(rows, inputs(assign), [(SESSION, number)])?;
     let partition: Vec<Expr> = keys.into_iter().chain([unqualified(SESSION)]).collect();
     let over = |function, us| over_rows(function, us).partition_by(partition.clone()).build();
-    let rows = rows.window(vec![over(min_udaf(), us.clone())?.alias(BOUND), over(max_udaf(), us)?.alias(PHASE)])?;
-    with_bounds(assign, rows, unqualified(BOUND), unqualified(PHASE) + lit(gap_us))
+    let (first, last) = (over(min_udaf(), us.clone())?, over(max_udaf(), us)?);
+    let rows = windowed(rows, inputs(assign), [(FIRST, first), (LAST, last)])?;
+    with_bounds(assign, rows, unqualified(FIRST), unqualified(LAST) + lit(gap_us))
+}
+
+/// `columns`, and window functions over the rows under names of their own.
+fn windowed<const N: usize>(
+    rows: LogicalPlanBuilder,
+    mut columns: Vec<Expr>,
+    functions: [(&str, Expr); N],
+) -> DfResult<LogicalPlanBuilder> {
+    let rows = rows.window(functions.iter().map(|(_, function)| function.clone()))?;
+    columns.extend(functions.map(|(name, function)| unqualified(&function.schema_name().to_string()).alias(name)));
+    rows.project(columns)
 }
 
 /// An aggregate as a window function.
