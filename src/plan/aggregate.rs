@@ -39,7 +39,7 @@ impl Lowering<'_> {
         let schema = output_schema(&groups.keys, &aggregates, &window.spec);
         let input = match chain.stage {
             Stage::Rows => AggregateInput::Rows,
-            Stage::Results => AggregateInput::Changes,
+            Stage::Results => AggregateInput::Changes { identity: chain.identity() },
         };
         let spec = AggregateSpec {
             window: window.spec.clone(),

@@ -117,6 +117,12 @@ impl Chain {
         self.carried.get(&role).copied()
     }
 
+    /// The columns that tell results apart: the window's bounds and the keys.
+    pub fn identity(&self) -> Vec<usize> {
+        let part_of_it = |role: &Role| matches!(role, Role::WindowStart | Role::WindowEnd | Role::Key(_));
+        self.carried.iter().filter(|(role, _)| part_of_it(role)).map(|(_, at)| *at).collect()
+    }
+
     /// The node's output columns.
     pub fn output(&self) -> &SchemaRef {
         &self.output

@@ -83,7 +83,7 @@ fn window(spec: &AggregateSpec) -> String {
         .collect();
     let input = match spec.input {
         AggregateInput::Rows => "",
-        AggregateInput::Changes => ", over results",
+        AggregateInput::Changes { .. } => ", over results",
     };
     format!(
         "Window: {} on @{}, keys=[{}], aggregates=[{}]{input}",
