@@ -22,19 +22,23 @@ use crate::error::{Error, Result};
 pub mod definition;
 pub mod file;
 mod formats;
+pub mod generator;
 pub mod memory;
 mod pipeline;
 pub mod push;
 mod records;
 pub mod registry;
+pub mod stdin;
 #[cfg(test)]
 pub(crate) mod testing;
 
 pub use definition::{ColumnDefinition, SourceDefinition};
 pub use file::FileSource;
+pub use generator::GeneratorSource;
 pub use memory::MemorySource;
 pub use push::{PushHandle, PushOptions, PushSource};
 pub use registry::ConnectorRegistry;
+pub use stdin::StdinSource;
 
 /// Whether a source ends by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::definition::guess;
-use super::{FileSource, PushSource, Source, SourceDefinition};
+use super::{FileSource, GeneratorSource, PushSource, Source, SourceDefinition, StdinSource};
 use crate::error::{Error, Result};
 
 /// Makes a source from its definition. It may look at files to learn their columns, and starts nothing.
@@ -44,6 +44,10 @@ impl ConnectorRegistry {
         for name in ["file", "filesystem"] {
             registry.register(name, |definition| Ok(Arc::new(FileSource::try_new(definition)?)));
         }
+        for name in ["nexmark", "generator"] {
+            registry.register(name, |definition| Ok(Arc::new(GeneratorSource::try_new(definition)?)));
+        }
+        registry.register("stdin", |definition| Ok(Arc::new(StdinSource::try_new(definition)?)));
         registry.register("push", |definition| Ok(PushSource::from_definition(definition)?));
         registry
     }
