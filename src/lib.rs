@@ -11,6 +11,7 @@ pub mod error;
 pub mod operators;
 pub mod plan;
 pub mod results;
+pub mod runtime;
 pub mod sql;
 pub mod state;
 pub mod storage;

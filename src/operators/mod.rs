@@ -14,6 +14,9 @@ pub mod ordered;
 pub mod prepare;
 pub mod publish;
 pub mod rows;
+pub mod sequence;
 pub mod session;
 pub mod static_join;
 pub mod whole_window;
+
+pub(crate) use eval::failure;

@@ -41,17 +41,12 @@ pub struct Prepare {
 /// What rows are prepared for.
 #[derive(Debug, Clone)]
 pub enum Target {
-    /// A window whose event time is column `event_time` after the steps, evaluated down to keys and arguments.
-    Slices {
+    /// A window whose event time is column `event_time` after the steps: rows are evaluated down to keys and arguments.
+    Window {
         /// Column of the event time.
         event_time: usize,
         /// What to evaluate.
         layout: Arc<Layout>,
-    },
-    /// A session window, which evaluates rows itself.
-    Sessions {
-        /// Column of the event time.
-        event_time: usize,
     },
     /// No window: rows pass through.
     Rows,
@@ -72,8 +67,8 @@ pub struct Prepared {
     pub times: Vec<i64>,
     /// For each of `rows` its index in `raw`, never descending. `None`: row `i` is row `i`.
     pub origin: Option<Vec<u32>>,
-    /// Rows of `raw` that no step let through.
-    pub filtered: u64,
+    /// Rows of `raw` that a step failed on, ascending. They are among `rejects` too.
+    pub failed: Vec<u32>,
     /// Rows that could not be read or computed, ascending by offset.
     pub rejects: Vec<Reject>,
     /// Bytes read.
@@ -85,7 +80,7 @@ pub struct Prepared {
 /// Watermark inputs, one per row of [`Prepared::raw`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Marks {
-    /// The watermark expression's value, or [`watermark::NONE`] where the row says nothing. Empty: no row says anything.
+    /// The watermark expression's value (for processing time the clock less the delay), or [`watermark::NONE`] where the row says nothing. Empty: no row says anything.
     pub values: Vec<i64>,
     /// Event times, for strategies that look at them. Empty otherwise.
     pub times: Vec<i64>,
@@ -123,13 +118,13 @@ impl Prepare {
             flow = flow.through(step)?;
         }
         let (rows, times) = self.finish(&mut flow)?;
-        let let_through = flow.source_rows(raw.num_rows());
-        let filtered = raw.num_rows() as u64 - let_through - flow.failed.len() as u64;
+        let mut failed: Vec<u32> = flow.failed.iter().map(|row| row.row).collect();
+        failed.sort_unstable();
         for row in &flow.failed {
             rejects.push(self.reject_row(&raw, row.row, offsets.get(row.row as usize), computation(&row.error)));
         }
         rejects.sort_by_key(|reject| reject.offset);
-        Ok(Prepared { raw, offsets, marks, rows, times, origin: flow.origin, filtered, rejects, bytes, next })
+        Ok(Prepared { raw, offsets, marks, rows, times, origin: flow.origin, failed, rejects, bytes, next })
     }
 
     /// Physical columns to the node's columns.
@@ -245,8 +240,7 @@ impl Prepare {
         };
         match &self.target {
             Target::Rows => Ok((flow.rows.clone(), Vec::new())),
-            Target::Sessions { event_time } => Ok((flow.rows.clone(), event_times(&flow.rows, *event_time)?)),
-            Target::Slices { event_time, layout } => {
+            Target::Window { event_time, layout } => {
                 let inputs = match layout.inputs(&flow.rows).map_err(failure) {
                     Err(error) if error.kind() == crate::ErrorKind::Data => {
                         let check = |part: &RecordBatch| layout.inputs(part).map(|_| ()).map_err(failure);
@@ -335,11 +329,6 @@ impl Flow {
             origin.iter().map(|row| Some(self.failed.iter().all(|failed| failed.row != *row))).collect();
         self.origin = Some(origin.iter().zip(good.iter()).filter(|(_, g)| *g == Some(true)).map(|(r, _)| *r).collect());
         self.rows = filter_record_batch(&self.rows, &good).expect("the mask has a value per row");
-    }
-
-    /// How many source rows are left.
-    fn source_rows(&self, all: usize) -> u64 {
-        self.origin.as_ref().map_or(all as u64, |origin| origin.chunk_by(|a, b| a == b).count() as u64)
     }
 }
 

@@ -1,0 +1,560 @@
+//! One job: a graph wired up with tasks, and a handle to it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use arrow::compute::concat_batches;
+use arrow::datatypes::{Schema, SchemaRef};
+use datafusion::execution::TaskContext;
+use datafusion::physical_plan::collect;
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+
+use super::pool::{TaskPool, panicked};
+use super::reader::{Skip, read_split};
+use super::results::{self, ResultSink, Results};
+use super::sequencer::{Route, SequencerTask, SplitInput};
+use super::worker::{Late, WorkerState, work};
+use crate::clock::Clock;
+use crate::connectors::{Boundedness, ReadOptions};
+use crate::error::{Error, ErrorKind, Result};
+use crate::operators::aggregate::PartialAggregate;
+use crate::operators::chain::ResultChain;
+use crate::operators::failure;
+use crate::operators::fate::FateCounts;
+use crate::operators::graph::{AggregateSpec, Operator, OperatorGraph, SourceSpec};
+use crate::operators::judge::Judge;
+use crate::operators::ledger::Ledger;
+use crate::operators::merge::WindowMerge;
+use crate::operators::ordered::{common_columns, late_schema};
+use crate::operators::prepare::{Prepare, RowStep, Target};
+use crate::operators::rows::RowsOperator;
+use crate::operators::sequence::{Order, Sequencer, SplitProgress};
+use crate::operators::session::SessionAggregate;
+use crate::operators::static_join::StaticJoin;
+use crate::state::Layout;
+use crate::watermark;
+use crate::window::WindowKind;
+
+/// When epochs end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Epochs {
+    /// This often, if there is anything to say.
+    Every(Duration),
+    /// When [`JobHandle::epoch`] is called, and at the end.
+    Manual,
+}
+
+/// How a job runs. None of it changes a fate or a value (T5).
+#[derive(Debug, Clone)]
+pub struct JobOptions {
+    /// Aggregating tasks, and decode jobs in flight.
+    pub workers: usize,
+    /// Most rows in a batch.
+    pub batch_rows: usize,
+    /// When epochs end.
+    pub epochs: Epochs,
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+    /// Runs the plans of static tables.
+    pub task_context: Arc<TaskContext>,
+}
+
+/// A job to be started.
+pub struct JobSpec {
+    /// Name for messages: the view's.
+    pub name: String,
+    /// What to run.
+    pub graph: Arc<OperatorGraph>,
+    /// How.
+    pub options: JobOptions,
+    /// Where results go.
+    pub sink: Box<dyn ResultSink>,
+}
+
+/// What a job is asked from outside.
+#[derive(Debug)]
+pub(super) enum Control {
+    Epoch(oneshot::Sender<()>),
+    Pause,
+    Resume,
+    Stop(oneshot::Sender<()>),
+}
+
+/// Counters of a running job, written by its tasks.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    bytes: AtomicU64,
+    refused: AtomicU64,
+    watermark: AtomicI64,
+    counts: Mutex<FateCounts>,
+    splits: Mutex<Vec<SplitProgress>>,
+}
+
+impl Progress {
+    pub fn add_bytes(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub fn add_refused(&self, rows: u64) {
+        self.refused.fetch_add(rows, Ordering::Relaxed);
+    }
+
+    pub fn set_watermark(&self, w: i64) {
+        self.watermark.store(w, Ordering::Relaxed);
+    }
+
+    pub fn add_counts(&self, counts: &FateCounts) {
+        self.counts.lock().add(counts);
+    }
+
+    pub fn set_splits(&self, splits: Vec<SplitProgress>) {
+        *self.splits.lock() = splits;
+    }
+}
+
+/// How far a job is.
+#[derive(Debug, Clone)]
+pub struct JobProgress {
+    /// The view's name.
+    pub name: String,
+    /// Fates of rows read, as of the last epoch.
+    pub counts: FateCounts,
+    /// Bytes read from its sources.
+    pub bytes_read: u64,
+    /// Bytes its sources have, where all of them know.
+    pub bytes_total: Option<u64>,
+    /// W, µs, or [`watermark::NONE`] or [`watermark::END`].
+    pub watermark_us: i64,
+    /// Where each split stands, as of the last epoch.
+    pub splits: Vec<SplitProgress>,
+    /// Whether it has ended, well or not.
+    pub done: bool,
+}
+
+/// A handle to a running job. Dropping it does not stop the job.
+#[derive(Debug, Clone)]
+pub struct JobHandle {
+    name: Arc<str>,
+    control: mpsc::Sender<Control>,
+    progress: Arc<Progress>,
+    ended: watch::Receiver<Option<Arc<Result<()>>>>,
+    bounded: bool,
+    paused: Arc<AtomicBool>,
+    bytes_total: Option<u64>,
+}
+
+impl JobHandle {
+    /// Whether all its sources end.
+    pub fn is_bounded(&self) -> bool {
+        self.bounded
+    }
+
+    /// Whether it is paused.
+    pub fn is_paused(&self) -> bool {
+        self.paused.load(Ordering::Relaxed)
+    }
+
+    /// Ends the epoch after the rows read so far, and waits until the sink has it.
+    ///
+    /// # Errors
+    /// `Closed` if the job has ended; its own error is that of [`JobHandle::wait`].
+    pub async fn epoch(&self) -> Result<()> {
+        let (done, waiting) = oneshot::channel();
+        self.ask(Control::Epoch(done)).await?;
+        waiting.await.map_err(|_| self.closed())
+    }
+
+    /// Stops reading until [`JobHandle::resume`].
+    ///
+    /// # Errors
+    /// `Closed` if the job has ended.
+    pub async fn pause(&self) -> Result<()> {
+        self.paused.store(true, Ordering::Relaxed);
+        self.ask(Control::Pause).await
+    }
+
+    /// Reads again.
+    ///
+    /// # Errors
+    /// `Closed` if the job has ended.
+    pub async fn resume(&self) -> Result<()> {
+        self.paused.store(false, Ordering::Relaxed);
+        self.ask(Control::Resume).await
+    }
+
+    /// Ends the epoch and the job. Open windows stay open: stopping is not the end of the input (T6).
+    ///
+    /// # Errors
+    /// The error the job ended with.
+    pub async fn stop(&self) -> Result<()> {
+        let (done, _waiting) = oneshot::channel();
+        let _ = self.ask(Control::Stop(done)).await;
+        self.wait().await
+    }
+
+    /// Waits until the job has ended.
+    ///
+    /// # Errors
+    /// The error it ended with.
+    pub async fn wait(&self) -> Result<()> {
+        let mut ended = self.ended.clone();
+        let outcome = match ended.wait_for(Option::is_some).await {
+            Ok(outcome) => outcome.clone(),
+            Err(_) => return Err(self.closed()),
+        };
+        match outcome.as_deref() {
+            Some(Err(error)) => Err(copy_of(error)),
+            Some(Ok(())) | None => Ok(()),
+        }
+    }
+
+    /// Why it ended: nothing while it runs.
+    pub fn outcome(&self) -> Option<Result<()>> {
+        let outcome = self.ended.borrow().clone();
+        outcome.map(|outcome| outcome.as_ref().as_ref().map(|()| ()).map_err(copy_of))
+    }
+
+    /// How far it is.
+    pub fn progress(&self) -> JobProgress {
+        JobProgress {
+            name: self.name.to_string(),
+            counts: self.progress.counts.lock().clone(),
+            bytes_read: self.progress.bytes.load(Ordering::Relaxed),
+            bytes_total: self.bytes_total,
+            watermark_us: self.progress.watermark.load(Ordering::Relaxed),
+            splits: self.progress.splits.lock().clone(),
+            done: self.ended.borrow().is_some(),
+        }
+    }
+
+    async fn ask(&self, control: Control) -> Result<()> {
+        self.control.send(control).await.map_err(|_| self.closed())
+    }
+
+    fn closed(&self) -> Error {
+        Error::new(ErrorKind::Closed, format!("the job has ended: view=`{}`", self.name))
+    }
+}
+
+/// An error of the same kind and text; errors with causes cannot be cloned.
+fn copy_of(error: &Error) -> Error {
+    let mut copy = Error::new(error.kind(), error.message());
+    if let Some(hint) = error.hint() {
+        copy = copy.with_hint(hint);
+    }
+    if let Some(position) = error.position() {
+        copy = copy.at(position);
+    }
+    if let Some(cause) = std::error::Error::source(error) {
+        copy = copy.with_source(cause.to_string());
+    }
+    copy
+}
+
+/// Starts `spec` on the current tokio runtime.
+pub fn spawn(spec: JobSpec) -> JobHandle {
+    let (control, asked) = mpsc::channel(16);
+    let (tell_end, ended) = watch::channel(None);
+    let progress = Arc::new(Progress::default());
+    progress.set_watermark(watermark::NONE);
+    let sources = sources(&spec.graph);
+    let handle = JobHandle {
+        name: spec.name.as_str().into(),
+        control,
+        progress: Arc::clone(&progress),
+        ended,
+        bounded: sources.iter().all(|(_, source)| source.boundedness == Boundedness::Bounded),
+        paused: Arc::default(),
+        bytes_total: sources.iter().map(|(_, source)| source.source.total_bytes()).sum(),
+    };
+    tokio::spawn(async move {
+        let name = spec.name.clone();
+        let job = tokio::spawn(run(spec, asked, progress));
+        let outcome = job.await.map_err(|e| panicked("a job", e)).and_then(|outcome| outcome);
+        if let Err(error) = &outcome {
+            tracing::error!(view = name, kind = error.kind().as_str(), "job failed: {error}");
+        }
+        let _ = tell_end.send(Some(Arc::new(outcome)));
+    });
+    handle
+}
+
+fn sources(graph: &OperatorGraph) -> Vec<(usize, &SourceSpec)> {
+    let source = |(i, node): (usize, &'_ crate::operators::graph::Node)| match &node.operator {
+        Operator::Source(_) => Some(i),
+        _ => None,
+    };
+    let found: Vec<usize> = graph.nodes.iter().enumerate().filter_map(source).collect();
+    found
+        .into_iter()
+        .filter_map(|i| match &graph.nodes[i].operator {
+            Operator::Source(spec) => Some((i, spec)),
+            _ => None,
+        })
+        .collect()
+}
+
+async fn run(spec: JobSpec, control: mpsc::Receiver<Control>, progress: Arc<Progress>) -> Result<()> {
+    let mut tasks: JoinSet<Result<()>> = JoinSet::new();
+    start(spec, control, progress, &mut tasks).await?;
+    let mut outcome = Ok(());
+    while let Some(ended) = tasks.join_next().await {
+        let ended = ended.map_err(|e| panicked("a task of the job", e)).and_then(|ended| ended);
+        match (&outcome, ended) {
+            (Ok(()), Err(error)) => outcome = Err(error),
+            // A task that says its neighbour has gone does not say why; the neighbour will.
+            (Err(known), Err(error)) if known.kind() == ErrorKind::Closed => outcome = Err(error),
+            _ => {}
+        }
+    }
+    outcome
+}
+
+/// Wires the tasks of a job.
+async fn start(
+    spec: JobSpec,
+    control: mpsc::Receiver<Control>,
+    progress: Arc<Progress>,
+    tasks: &mut JoinSet<Result<()>>,
+) -> Result<()> {
+    let JobSpec { graph, options, sink, .. } = spec;
+    let plan = Plan::of(&graph)?;
+    let prepares = plan.prepares(&graph, &options).await?;
+    let late = late_schema(&plan.raw_schema(&graph));
+    let (to_workers, from_workers) = plan.workers(&graph, &options, &late, tasks)?;
+
+    let at_once = sink.wants_versions_at_once();
+    let (steps, on_steps) = mpsc::channel(64);
+    let (to_sink, on_sink) = mpsc::channel(4);
+    tasks.spawn(results::sink(sink, on_sink));
+    let results = plan.results(&graph)?;
+    tasks.spawn(results::run(results, on_steps, from_workers, at_once, to_sink));
+
+    let order = match prepares.iter().all(|prepare| prepare.spec().boundedness == Boundedness::Bounded) {
+        true => Order::LowestFirst,
+        false => Order::AsRead,
+    };
+    let mut sequencer = Sequencer::new(order, options.batch_rows);
+    let mut splits = Vec::new();
+    for (source, prepare) in prepares.iter().enumerate() {
+        open_splits(source, prepare, &options, &mut sequencer, &mut splits, tasks).await?;
+    }
+    let epochs = match options.epochs {
+        Epochs::Manual => None,
+        Epochs::Every(every) => {
+            let mut interval = tokio::time::interval(every.max(Duration::from_millis(1)));
+            interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
+            Some(interval)
+        }
+    };
+    let task = SequencerTask {
+        sequencer,
+        splits,
+        route: plan.route(&graph)?,
+        policy: graph.policy,
+        workers: to_workers,
+        steps,
+        control,
+        clock: Arc::clone(&options.clock),
+        late_schema: late,
+        progress,
+        epochs,
+        late: Vec::new(),
+        told_w: watermark::NONE,
+        last_early_us: None,
+        newest_time: watermark::NONE,
+        dirty: false,
+        paused: false,
+    };
+    tasks.spawn(task.run());
+    Ok(())
+}
+
+async fn open_splits(
+    source: usize,
+    prepare: &Arc<Prepare>,
+    options: &JobOptions,
+    sequencer: &mut Sequencer,
+    splits: &mut Vec<SplitInput>,
+    tasks: &mut JoinSet<Result<()>>,
+) -> Result<()> {
+    let spec = prepare.spec();
+    let watermark = spec.watermark.as_ref().map(|plan| plan.spec);
+    for (ordinal, split) in spec.source.splits().await?.into_iter().enumerate() {
+        let read = ReadOptions {
+            projection: spec.projection.clone(),
+            batch_rows: options.batch_rows,
+            pool: Arc::new(TaskPool::new(options.workers)),
+        };
+        let reader = spec.source.open(&split, None, read).await?;
+        let index = sequencer.add_split(source, Arc::clone(&split.name), watermark.as_ref());
+        debug_assert_eq!(index, splits.len());
+        let (to, from) = mpsc::channel(4);
+        let (prepare, clock) = (Arc::clone(prepare), Arc::clone(&options.clock));
+        let parallelism = options.workers;
+        tasks.spawn(async move {
+            read_split(reader, ordinal as i32, Skip { next_offset: 0 }, prepare, clock, parallelism, to).await;
+            Ok(())
+        });
+        let spoke_at_us = options.clock.now_us();
+        splits.push(SplitInput { from, watermark, max_ahead_us: spec.max_ahead_us, spoke_at_us, ended: false });
+    }
+    Ok(())
+}
+
+/// How the nodes of a graph map to tasks.
+struct Plan {
+    sources: Vec<usize>,
+    /// The first window, or the pass-through.
+    target: usize,
+    layout: Option<Arc<Layout>>,
+}
+
+impl Plan {
+    fn of(graph: &OperatorGraph) -> Result<Self> {
+        let sources: Vec<usize> = sources(graph).into_iter().map(|(i, _)| i).collect();
+        let over_rows = |node: &crate::operators::graph::Node| match &node.operator {
+            Operator::Window(spec) => spec.input == crate::operators::graph::AggregateInput::Rows,
+            Operator::PassThrough => true,
+            _ => false,
+        };
+        let target = graph.nodes.iter().position(over_rows);
+        let target = target.ok_or_else(|| Error::internal("an operator graph without a window or a pass-through"))?;
+        let layout = match &graph.nodes[target].operator {
+            Operator::Window(spec) => {
+                Some(Arc::new(Layout::try_new(spec, input_schema(graph, target)).map_err(failure)?))
+            }
+            _ => None,
+        };
+        Ok(Self { sources, target, layout })
+    }
+
+    fn window<'a>(&self, graph: &'a OperatorGraph) -> Option<&'a Arc<AggregateSpec>> {
+        match &graph.nodes[self.target].operator {
+            Operator::Window(spec) => Some(spec),
+            _ => None,
+        }
+    }
+
+    fn raw_schema(&self, graph: &OperatorGraph) -> SchemaRef {
+        common_columns(&self.sources.iter().map(|i| Arc::clone(&graph.nodes[*i].schema)).collect::<Vec<_>>())
+    }
+
+    /// One preparation per source: its row operators up to the window.
+    async fn prepares(&self, graph: &OperatorGraph, options: &JobOptions) -> Result<Vec<Arc<Prepare>>> {
+        let target = match (self.window(graph), &self.layout) {
+            (Some(spec), Some(layout)) => Target::Window { event_time: spec.event_time, layout: Arc::clone(layout) },
+            _ => Target::Rows,
+        };
+        let mut prepares = Vec::new();
+        for source in &self.sources {
+            let Operator::Source(spec) = &graph.nodes[*source].operator else { continue };
+            let steps = self.steps(graph, *source, options).await?;
+            let schema = Arc::clone(&graph.nodes[*source].schema);
+            prepares.push(Arc::new(Prepare::new(spec.clone(), schema, steps, target.clone())));
+        }
+        Ok(prepares)
+    }
+
+    async fn steps(&self, graph: &OperatorGraph, source: usize, options: &JobOptions) -> Result<Vec<RowStep>> {
+        let mut steps = Vec::new();
+        let mut at = source;
+        loop {
+            let next = graph.nodes.iter().position(|node| node.inputs.contains(&at));
+            let next = next.ok_or_else(|| Error::internal("a source that nothing reads"))?;
+            let node = &graph.nodes[next];
+            match &node.operator {
+                _ if next == self.target => return Ok(steps),
+                Operator::Union => {}
+                Operator::Rows(spec) => {
+                    steps.push(RowStep::Rows(RowsOperator::new(spec.clone(), Arc::clone(&node.schema))));
+                }
+                Operator::StaticJoin(spec) => {
+                    let batches = collect(Arc::clone(&spec.table), Arc::clone(&options.task_context)).await;
+                    let table = concat_batches(&spec.table.schema(), &batches.map_err(failure)?);
+                    let table = table.map_err(|e| failure(e.into()))?;
+                    let stream = &graph.nodes[at].schema;
+                    let join = StaticJoin::try_new(Arc::clone(spec), table, stream, Arc::clone(&node.schema))?;
+                    steps.push(RowStep::Join(Arc::new(join)));
+                }
+                _ => return Err(Error::internal("an operator over results below a window")),
+            }
+            at = next;
+        }
+    }
+
+    #[allow(clippy::type_complexity)]
+    fn workers(
+        &self,
+        graph: &OperatorGraph,
+        options: &JobOptions,
+        late: &SchemaRef,
+        tasks: &mut JoinSet<Result<()>>,
+    ) -> Result<(Vec<mpsc::Sender<super::worker::ToWorker>>, Vec<mpsc::Receiver<Result<super::worker::FromWorker>>>)>
+    {
+        let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
+        let (Some(spec), Some(layout)) = (self.window(graph), &self.layout) else { return Ok((inputs, outputs)) };
+        for _ in 0..options.workers.max(1) {
+            let state = match spec.window.is_session() {
+                true => WorkerState::Sessions {
+                    aggregate: Box::new(SessionAggregate::try_new(
+                        spec,
+                        graph.policy,
+                        input_schema(graph, self.target),
+                    )?),
+                    late: Late { schema: Arc::clone(late), policy: graph.policy, clock: Arc::clone(&options.clock) },
+                },
+                false => {
+                    WorkerState::Slices(PartialAggregate::new(Arc::clone(layout), spec.window.clone(), graph.policy))
+                }
+            };
+            let (to_worker, on_work) = mpsc::channel(32);
+            let (to_results, on_results) = mpsc::channel(64);
+            inputs.push(to_worker);
+            outputs.push(on_results);
+            tasks.spawn(async move {
+                work(state, on_work, to_results).await;
+                Ok(())
+            });
+        }
+        Ok((inputs, outputs))
+    }
+
+    fn results(&self, graph: &OperatorGraph) -> Result<Results> {
+        let (mut merge, mut chain) = (None, None);
+        if let (Some(spec), Some(layout)) = (self.window(graph), &self.layout) {
+            chain = Some(ResultChain::try_new(graph, self.target)?);
+            if !spec.window.is_session() {
+                merge = Some(WindowMerge::new(Arc::clone(layout), spec.window.clone(), graph.policy));
+            }
+        }
+        Ok(Results {
+            merge,
+            chain,
+            ledger: Ledger::default(),
+            policy: graph.policy,
+            counts: FateCounts::default(),
+            versions: Vec::new(),
+            late: Vec::new(),
+        })
+    }
+
+    fn route(&self, graph: &OperatorGraph) -> Result<Route> {
+        let Some(spec) = self.window(graph) else { return Ok(Route::Rows) };
+        Ok(match spec.window.kind() {
+            WindowKind::Session { gap_us } => Route::Sessions { keys_len: spec.keys.len(), gap_us },
+            _ => Route::Slices {
+                judge: Box::new(Judge::new(spec.window.clone(), graph.policy)),
+                window: spec.window.clone(),
+            },
+        })
+    }
+}
+
+fn input_schema(graph: &OperatorGraph, node: usize) -> &Schema {
+    &graph.nodes[graph.nodes[node].inputs[0]].schema
+}

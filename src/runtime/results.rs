@@ -1,0 +1,231 @@
+//! The results task: merges what workers give, fires windows, numbers versions, and hands epochs to the sink.
+
+use std::collections::BTreeMap;
+
+use arrow::array::RecordBatch;
+use async_trait::async_trait;
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use super::worker::FromWorker;
+use crate::change::ChangeKind;
+use crate::error::{Error, ErrorKind, Result};
+use crate::operators::chain::ResultChain;
+use crate::operators::failure;
+use crate::operators::fate::{FateCounts, WindowCounts};
+use crate::operators::graph::Policy;
+use crate::operators::ledger::{Ledger, WindowStatus};
+use crate::operators::merge::{WindowEvent, WindowMerge};
+use crate::operators::sequence::SplitRejects;
+use crate::window::Window;
+
+/// Everything one epoch gives.
+#[derive(Debug, Default)]
+pub struct EpochOutput {
+    /// New versions, shaped as [`crate::operators::publish::Publisher::output`].
+    pub versions: Vec<RecordBatch>,
+    /// Refused rows, shaped as [`crate::operators::ordered::late_schema`].
+    pub late: Vec<RecordBatch>,
+    /// Rejected rows.
+    pub rejects: Vec<SplitRejects>,
+    /// Windows that changed.
+    pub windows: Vec<(Window, WindowStatus)>,
+    /// Totals up to and including this epoch.
+    pub counts: FateCounts,
+    /// Where reading goes on, for the job that recovers.
+    pub job: Value,
+    /// Whether nothing comes after it.
+    pub last: bool,
+}
+
+/// Where a job's results go.
+#[async_trait]
+pub trait ResultSink: Send {
+    /// Versions (or, without a window, rows) as soon as they are there, before their epoch ends. A sink that keeps
+    /// epochs returns false from [`ResultSink::wants_versions_at_once`] and is never called.
+    async fn versions(&mut self, batches: Vec<RecordBatch>) -> Result<()>;
+
+    /// Whether versions are wanted as soon as they are there.
+    fn wants_versions_at_once(&self) -> bool;
+
+    /// An epoch has ended.
+    async fn epoch(&mut self, epoch: EpochOutput) -> Result<()>;
+}
+
+/// What the sequencer tells the results task, in order with what it tells the workers.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// Rows of a view without a window.
+    Rows(RecordBatch),
+    /// W has risen.
+    Watermark(i64),
+    /// The epoch ends.
+    Epoch(Box<EpochFacts>),
+}
+
+/// What the sequencer knows of an epoch.
+#[derive(Debug, Default)]
+pub(super) struct EpochFacts {
+    pub early: bool,
+    pub counts: FateCounts,
+    pub windows: BTreeMap<Window, WindowCounts>,
+    pub late: Vec<RecordBatch>,
+    pub rejects: Vec<SplitRejects>,
+    pub job: Value,
+    pub last: bool,
+    pub done: Option<tokio::sync::oneshot::Sender<()>>,
+}
+
+/// State of the results task.
+pub(super) struct Results {
+    pub merge: Option<WindowMerge>,
+    pub chain: Option<ResultChain>,
+    pub ledger: Ledger,
+    pub policy: Policy,
+    pub counts: FateCounts,
+    pub versions: Vec<RecordBatch>,
+    pub late: Vec<RecordBatch>,
+}
+
+/// What the results task passes to the sink task.
+pub(super) enum ToSink {
+    Versions(Vec<RecordBatch>),
+    Epoch(Box<EpochOutput>, Option<tokio::sync::oneshot::Sender<()>>),
+}
+
+/// Runs until the last epoch, or until something upstream has ended.
+pub(super) async fn run(
+    mut results: Results,
+    mut steps: mpsc::Receiver<Step>,
+    mut workers: Vec<mpsc::Receiver<Result<FromWorker>>>,
+    at_once: bool,
+    to: mpsc::Sender<ToSink>,
+) -> Result<()> {
+    let closed = || Error::new(ErrorKind::Closed, "the sink has ended");
+    while let Some(step) = steps.recv().await {
+        if let Step::Rows(rows) = step {
+            to.send(ToSink::Versions(vec![rows])).await.map_err(|_| closed())?;
+            continue;
+        }
+        for worker in &mut workers {
+            results.align(worker).await?;
+        }
+        let epoch = match step {
+            Step::Rows(_) => None,
+            Step::Watermark(w) => results.on_watermark(w).map(|()| None)?,
+            Step::Epoch(facts) => Some(results.on_epoch(*facts)?),
+        };
+        if at_once && !results.versions.is_empty() {
+            let versions = std::mem::take(&mut results.versions);
+            to.send(ToSink::Versions(versions)).await.map_err(|_| closed())?;
+        }
+        if let Some((mut epoch, done)) = epoch {
+            epoch.versions = std::mem::take(&mut results.versions);
+            let last = epoch.last;
+            to.send(ToSink::Epoch(Box::new(epoch), done)).await.map_err(|_| closed())?;
+            if last {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Hands everything to the sink, in order.
+pub(super) async fn sink(mut sink: Box<dyn ResultSink>, mut from: mpsc::Receiver<ToSink>) -> Result<()> {
+    while let Some(message) = from.recv().await {
+        match message {
+            ToSink::Versions(batches) => sink.versions(batches).await?,
+            ToSink::Epoch(epoch, done) => {
+                sink.epoch(*epoch).await?;
+                if let Some(done) = done {
+                    let _ = done.send(());
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Results {
+    /// Takes what a worker gives until it has handled the control message at hand.
+    async fn align(&mut self, worker: &mut mpsc::Receiver<Result<FromWorker>>) -> Result<()> {
+        loop {
+            match worker.recv().await {
+                None => return Err(Error::new(ErrorKind::Closed, "a worker has ended")),
+                Some(Err(error)) => return Err(error),
+                Some(Ok(FromWorker::Aligned)) => return Ok(()),
+                Some(Ok(FromWorker::Late(rows))) => self.late.push(rows),
+                Some(Ok(FromWorker::Sealed(sealed))) => {
+                    let merge = self.merge.as_mut().ok_or_else(|| Error::internal("a chunk without a merge"))?;
+                    merge.on_sealed(sealed).map_err(failure)?;
+                }
+                Some(Ok(FromWorker::Sessions(given))) => {
+                    self.counts.add(&given.counts);
+                    for (window, counts) in given.windows {
+                        self.ledger.add(&self.policy, window, counts);
+                    }
+                    for (window, counts) in given.windows_gone {
+                        self.ledger.remove(window, counts);
+                    }
+                    let chain = self.chain.as_mut().ok_or_else(|| Error::internal("sessions without results"))?;
+                    for changes in given.changes {
+                        chain.on_changes(changes, &mut self.versions)?;
+                    }
+                }
+            }
+        }
+    }
+
+    fn on_watermark(&mut self, w: i64) -> Result<()> {
+        let mut events = Vec::new();
+        if let Some(merge) = &mut self.merge {
+            merge.on_watermark(w, &mut events).map_err(failure)?;
+        }
+        self.pass(events)?;
+        if let Some(chain) = &mut self.chain {
+            chain.on_watermark(w, &mut self.versions)?;
+        }
+        self.ledger.on_watermark(&self.policy, w);
+        Ok(())
+    }
+
+    fn on_epoch(&mut self, facts: EpochFacts) -> Result<(EpochOutput, Option<tokio::sync::oneshot::Sender<()>>)> {
+        let mut events = Vec::new();
+        if let Some(merge) = &mut self.merge {
+            merge.on_epoch(facts.early, &mut events).map_err(failure)?;
+        }
+        self.pass(events)?;
+        if let Some(chain) = &mut self.chain {
+            chain.on_epoch(facts.early, &mut self.versions)?;
+            self.ledger.set_dirty(chain.dirty_windows());
+        }
+        self.counts.add(&facts.counts);
+        for (window, counts) in facts.windows {
+            self.ledger.add(&self.policy, window, counts);
+        }
+        let mut late = std::mem::take(&mut self.late);
+        late.extend(facts.late);
+        let epoch = EpochOutput {
+            versions: Vec::new(),
+            late,
+            rejects: facts.rejects,
+            windows: self.ledger.take_changed(),
+            counts: self.counts.clone(),
+            job: facts.job,
+            last: facts.last,
+        };
+        Ok((epoch, facts.done))
+    }
+
+    fn pass(&mut self, events: Vec<WindowEvent>) -> Result<()> {
+        let Some(chain) = &mut self.chain else { return Ok(()) };
+        for event in events {
+            if let WindowEvent::Changes(changes) = event {
+                debug_assert!(changes.kind == ChangeKind::Upsert || changes.rows.num_rows() > 0);
+                chain.on_changes(changes, &mut self.versions)?;
+            }
+        }
+        Ok(())
+    }
+}

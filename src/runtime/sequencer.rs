@@ -1,0 +1,404 @@
+//! The sequencer task: asks splits for rows, orders and judges them, deals them out, and ends epochs.
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+
+use arrow::datatypes::SchemaRef;
+use datafusion::common::hash_utils::{RandomState, create_hashes};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Interval;
+
+use super::job::{Control, Progress};
+use super::reader::FromSplit;
+use super::results::{EpochFacts, Step};
+use super::worker::{SessionRows, ToWorker};
+use crate::clock::Clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::operators::aggregate::{Piece, SealAt};
+use crate::operators::failure;
+use crate::operators::fate::{FateCounts, WindowCounts};
+use crate::operators::graph::Policy;
+use crate::operators::judge::{Judge, Judgement};
+use crate::operators::lifecycle::expires_at;
+use crate::operators::ordered::OrderedRows;
+use crate::operators::sequence::{Next, Sequencer};
+use crate::sql::statement::Emit;
+use crate::state::rows_at;
+use crate::watermark::{self, WatermarkSpec};
+use crate::window::{Window, WindowSpec};
+
+/// Where rows go after they are in order.
+pub(super) enum Route {
+    /// Judged here, then any worker.
+    Slices { judge: Box<Judge>, window: WindowSpec },
+    /// To the worker of their key, which judges them.
+    Sessions { keys_len: usize, gap_us: i64 },
+    /// Straight to the results.
+    Rows,
+}
+
+/// One split as the task sees it.
+pub(super) struct SplitInput {
+    pub from: mpsc::Receiver<Result<FromSplit>>,
+    pub watermark: Option<WatermarkSpec>,
+    pub max_ahead_us: i64,
+    /// When it last had rows, by the clock.
+    pub spoke_at_us: i64,
+    pub ended: bool,
+}
+
+/// The task's state.
+pub(super) struct SequencerTask {
+    pub sequencer: Sequencer,
+    pub splits: Vec<SplitInput>,
+    pub route: Route,
+    pub policy: Policy,
+    pub workers: Vec<mpsc::Sender<ToWorker>>,
+    pub steps: mpsc::Sender<Step>,
+    pub control: mpsc::Receiver<Control>,
+    pub clock: Arc<dyn Clock>,
+    pub late_schema: SchemaRef,
+    pub progress: Arc<Progress>,
+    pub epochs: Option<Interval>,
+    pub late: Vec<arrow::array::RecordBatch>,
+    /// The W workers were told last.
+    pub told_w: i64,
+    pub last_early_us: Option<i64>,
+    pub newest_time: i64,
+    pub dirty: bool,
+    pub paused: bool,
+}
+
+/// Why the loop ended.
+enum Ended {
+    Input,
+    Stopped(Option<oneshot::Sender<()>>),
+}
+
+impl SequencerTask {
+    /// Runs until the input ends or the job is stopped, and ends the last epoch.
+    pub async fn run(mut self) -> Result<()> {
+        let ended = self.order().await?;
+        let done = match ended {
+            Ended::Input => {
+                self.tell_watermark(watermark::END).await?;
+                None
+            }
+            // Stopping is not the end of the input: open windows stay open (T6).
+            Ended::Stopped(done) => done,
+        };
+        self.end_epoch(true, done).await
+    }
+
+    async fn order(&mut self) -> Result<Ended> {
+        loop {
+            if let Some(ended) = self.due().await? {
+                return Ok(ended);
+            }
+            let next = if self.paused { Next::Need(Vec::new()) } else { self.sequencer.next()? };
+            match next {
+                Next::Rows(rows) => self.on_rows(rows).await?,
+                Next::End => return Ok(Ended::Input),
+                Next::Need(splits) => {
+                    if let Some(ended) = self.wait(splits).await? {
+                        return Ok(ended);
+                    }
+                }
+            }
+            self.watermark_rose().await?;
+        }
+    }
+
+    /// Handles what has come up meanwhile, without waiting.
+    async fn due(&mut self) -> Result<Option<Ended>> {
+        while let Ok(control) = self.control.try_recv() {
+            if let Some(ended) = self.on_control(control).await? {
+                return Ok(Some(ended));
+            }
+        }
+        let tick = match &mut self.epochs {
+            Some(epochs) => poll_fn(|cx| Poll::Ready(epochs.poll_tick(cx).is_ready())).await,
+            None => false,
+        };
+        if tick && self.dirty {
+            self.end_epoch(false, None).await?;
+        }
+        Ok(None)
+    }
+
+    /// Waits for one of `splits`, a control message, or the end of the epoch.
+    async fn wait(&mut self, wanted: Vec<usize>) -> Result<Option<Ended>> {
+        let wanted = self.not_paused(wanted);
+        let splits = &mut self.splits;
+        let received = poll_fn(|cx| {
+            for split in &wanted {
+                if let Poll::Ready(message) = splits[*split].from.poll_recv(cx) {
+                    return Poll::Ready((*split, message));
+                }
+            }
+            Poll::Pending
+        });
+        let tick = async {
+            match &mut self.epochs {
+                Some(epochs) => {
+                    epochs.tick().await;
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            control = self.control.recv() => match control {
+                Some(control) => return self.on_control(control).await,
+                // Nobody can reach the job any more; it goes on.
+                None => {
+                    let (_, closed) = mpsc::channel(1);
+                    self.control = closed;
+                    return Ok(Some(Ended::Stopped(None)));
+                }
+            },
+            (split, message) = received => self.on_message(split, message)?,
+            () = tick => {
+                if self.dirty {
+                    self.end_epoch(false, None).await?;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// A split far ahead of the lowest is not read for now (T7); the lowest always is.
+    fn not_paused(&self, wanted: Vec<usize>) -> Vec<usize> {
+        let far = |split: &usize| self.sequencer.ahead_us(*split) > self.splits[*split].max_ahead_us;
+        let near: Vec<usize> = wanted.iter().copied().filter(|split| !far(split)).collect();
+        if near.is_empty() { wanted } else { near }
+    }
+
+    fn on_message(&mut self, split: usize, message: Option<Result<FromSplit>>) -> Result<()> {
+        let now_us = self.clock.now_us();
+        match message {
+            None => return Err(Error::internal("a reader has ended without an end")),
+            Some(message) => match message? {
+                FromSplit::Batch(batch) => {
+                    self.progress.add_bytes(batch.bytes);
+                    self.splits[split].spoke_at_us = now_us;
+                    self.dirty = true;
+                    self.sequencer.on_batch(split, *batch);
+                }
+                FromSplit::Watermark(w) => {
+                    self.dirty = true;
+                    self.sequencer.on_watermark(split, w);
+                }
+                FromSplit::Nothing => self.on_nothing(split, now_us),
+                FromSplit::End => {
+                    self.dirty = true;
+                    self.splits[split].ended = true;
+                    self.sequencer.on_end(split);
+                }
+            },
+        }
+        Ok(())
+    }
+
+    /// The split was asked and had nothing (T7).
+    fn on_nothing(&mut self, split: usize, now_us: i64) {
+        let Some(spec) = self.splits[split].watermark else { return };
+        let silent_us = |input: &SplitInput| now_us.saturating_sub(input.spoke_at_us);
+        if spec.idle_timeout_us.is_some_and(|timeout| silent_us(&self.splits[split]) >= timeout) {
+            self.sequencer.set_idle(split, true);
+            self.dirty = true;
+        }
+        if let Some(after) = spec.idle_close_after_us {
+            let all_silent = self.splits.iter().filter(|input| !input.ended).all(|input| silent_us(input) >= after);
+            if all_silent && self.newest_time != watermark::NONE {
+                let newest_end = self.newest_window_end();
+                self.sequencer.raise(newest_end);
+                self.dirty = true;
+            }
+        }
+    }
+
+    fn newest_window_end(&self) -> i64 {
+        match &self.route {
+            Route::Slices { window, .. } => {
+                window.windows_of(self.newest_time).last().map_or(watermark::NONE, |window| window.end)
+            }
+            Route::Sessions { gap_us, .. } => self.newest_time.saturating_add(*gap_us),
+            Route::Rows => watermark::NONE,
+        }
+    }
+
+    async fn on_control(&mut self, control: Control) -> Result<Option<Ended>> {
+        match control {
+            Control::Epoch(done) => {
+                self.drain()?;
+                while let Next::Rows(rows) = self.sequencer.next()? {
+                    self.on_rows(rows).await?;
+                }
+                self.watermark_rose().await?;
+                self.end_epoch(false, Some(done)).await?;
+            }
+            Control::Pause => self.paused = true,
+            Control::Resume => self.paused = false,
+            Control::Stop(done) => return Ok(Some(Ended::Stopped(Some(done)))),
+        }
+        Ok(None)
+    }
+
+    /// Takes what has been read already, without waiting.
+    fn drain(&mut self) -> Result<()> {
+        for split in 0..self.splits.len() {
+            while let Ok(message) = self.splits[split].from.try_recv() {
+                self.on_message(split, Some(message))?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn on_rows(&mut self, rows: OrderedRows) -> Result<()> {
+        self.dirty = true;
+        self.newest_time = rows.times.iter().copied().fold(self.newest_time, i64::max);
+        if rows.rows.num_rows() == 0 {
+            return Ok(());
+        }
+        match &mut self.route {
+            Route::Rows => {
+                self.steps.send(Step::Rows(rows.rows)).await.map_err(|_| downstream())?;
+            }
+            Route::Slices { judge, .. } => {
+                let mut judgement = Judgement::default();
+                judge.judge(&rows.times, &rows.judged, rows.origin.as_deref(), &mut judgement);
+                if !judgement.refused.is_empty() {
+                    let now_us = self.clock.now_us();
+                    self.late.push(rows.late_rows(&self.late_schema, &judgement.refused, &self.policy, now_us)?);
+                    self.progress.add_refused(judgement.refused.len() as u64);
+                }
+                for pile in judgement.piles {
+                    let inputs = rows_at(&rows.rows, &pile.rows).map_err(failure)?;
+                    let piece = Piece { slice: pile.slice, class: pile.class, inputs };
+                    self.deal(piece).await?;
+                }
+            }
+            Route::Sessions { keys_len, .. } => {
+                let shards = shards(&rows, *keys_len, self.workers.len())?;
+                let whole = Arc::new(rows);
+                for (worker, indices) in shards.into_iter().enumerate().filter(|(_, indices)| !indices.is_empty()) {
+                    let rows = SessionRows::of(&whole, &indices)?;
+                    self.workers[worker].send(ToWorker::Sessions(rows)).await.map_err(|_| downstream())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a piece to the worker that has its slice, or to an idle one when that is far behind: one head per slice
+    /// saves merging, and a slice that is all there is still uses every worker.
+    async fn deal(&mut self, piece: Piece) -> Result<()> {
+        let n = self.workers.len();
+        let length = (piece.slice.end - piece.slice.start).max(1);
+        let home = piece.slice.start.div_euclid(length).rem_euclid(n as i64) as usize;
+        let free = |worker: &mpsc::Sender<ToWorker>| worker.capacity();
+        let mut chosen = home;
+        if free(&self.workers[home]) == 0
+            && let Some(idle) = (0..n).find(|i| free(&self.workers[*i]) == self.workers[*i].max_capacity())
+        {
+            chosen = idle;
+        }
+        self.workers[chosen].send(ToWorker::Piece(piece)).await.map_err(|_| downstream())
+    }
+
+    /// Tells everybody if some window closes or expires at the W that has been reached.
+    async fn watermark_rose(&mut self) -> Result<()> {
+        let w = self.sequencer.watermark();
+        self.progress.set_watermark(w);
+        if w > self.told_w && w >= self.next_due() {
+            self.tell_watermark(w).await?;
+        }
+        Ok(())
+    }
+
+    /// The smallest W above the one told last at which a window closes or expires.
+    fn next_due(&self) -> i64 {
+        let Route::Slices { window, .. } = &self.route else { return watermark::NONE };
+        let told = self.told_w;
+        let close = window.next_end(told).unwrap_or(watermark::END);
+        // The first window that had not expired at the W told last: its end lies after told - L - 1.
+        let lag_us = expires_at(&self.policy, 0);
+        let expiry = window.next_end(told.saturating_sub(lag_us)).unwrap_or(watermark::END);
+        close.min(expires_at(&self.policy, expiry))
+    }
+
+    async fn tell_watermark(&mut self, w: i64) -> Result<()> {
+        self.told_w = w;
+        self.dirty = true;
+        for worker in &self.workers {
+            worker.send(ToWorker::Watermark(w)).await.map_err(|_| downstream())?;
+        }
+        self.steps.send(Step::Watermark(w)).await.map_err(|_| downstream())
+    }
+
+    async fn end_epoch(&mut self, last: bool, done: Option<oneshot::Sender<()>>) -> Result<()> {
+        let early = self.early_is_due();
+        let seal = if early { SealAt::All } else { SealAt::Late };
+        for worker in &self.workers {
+            worker.send(ToWorker::Epoch { early, seal }).await.map_err(|_| downstream())?;
+        }
+        let mut counts = self.sequencer.take_counts();
+        let mut windows: BTreeMap<Window, WindowCounts> = BTreeMap::new();
+        if let Route::Slices { judge, .. } = &mut self.route {
+            let (judged, per_window): (FateCounts, _) = judge.take_counts();
+            counts.add(&judged);
+            windows = per_window;
+        }
+        self.progress.add_counts(&counts);
+        let facts = EpochFacts {
+            early,
+            counts,
+            windows,
+            late: std::mem::take(&mut self.late),
+            rejects: self.sequencer.take_rejects(),
+            job: serde_json::to_value(self.sequencer.progress())
+                .map_err(|e| Error::internal("a job's progress cannot be written").with_source(e))?,
+            last,
+            done,
+        };
+        self.dirty = false;
+        self.progress.set_splits(self.sequencer.progress());
+        self.steps.send(Step::Epoch(Box::new(facts))).await.map_err(|_| downstream())
+    }
+
+    fn early_is_due(&mut self) -> bool {
+        let Emit::Changes { every } = self.policy.emit else { return false };
+        let now_us = self.clock.now_us();
+        let every_us = every.map_or(0, |every| every.micros.saturating_add(every.days.saturating_mul(86_400_000_000)));
+        let due = self.last_early_us.is_none_or(|last| now_us.saturating_sub(last) >= every_us);
+        if due {
+            self.last_early_us = Some(now_us);
+        }
+        due
+    }
+}
+
+/// Something downstream has ended; its own error says why.
+fn downstream() -> Error {
+    Error::new(ErrorKind::Closed, "a task of the job has ended")
+}
+
+/// Rows of `rows` by the worker that has their key, in order.
+fn shards(rows: &OrderedRows, keys_len: usize, workers: usize) -> Result<Vec<Vec<u32>>> {
+    let n = rows.rows.num_rows();
+    let mut shards = vec![Vec::new(); workers];
+    if workers == 1 || keys_len == 0 {
+        shards[0] = (0..n as u32).collect();
+        return Ok(shards);
+    }
+    let mut hashes = vec![0; n];
+    create_hashes(&rows.rows.columns()[..keys_len], &RandomState::with_seed(0x5365_7373), &mut hashes)
+        .map_err(failure)?;
+    for (row, hash) in (0_u32..).zip(hashes) {
+        shards[((hash >> 32) % workers as u64) as usize].push(row);
+    }
+    Ok(shards)
+}
