@@ -86,7 +86,8 @@ fn sources() -> Vec<File> {
 }
 
 fn is_for_tests(path: &Path) -> bool {
-    path.ends_with("tests.rs") || path.ends_with("testing.rs") || path.iter().any(|part| part == "testing")
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+    name.ends_with("tests") || path.iter().any(|part| part == "testing" || part == "testing.rs")
 }
 
 fn production(text: &str) -> Vec<String> {
