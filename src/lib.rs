@@ -7,6 +7,7 @@ pub mod checkpoint;
 pub mod cli;
 pub mod clock;
 pub mod connectors;
+pub mod engine;
 pub mod error;
 pub mod operators;
 pub mod plan;
@@ -21,4 +22,5 @@ pub mod time;
 pub mod watermark;
 pub mod window;
 
+pub use engine::{Engine, EngineBuilder, Outcome};
 pub use error::{Error, ErrorKind, Result};

@@ -217,7 +217,7 @@ pub struct ReadOptions {
 /// Reading a split twice from the same [`Position`] yields the same rows with the same offsets, unless
 /// [`Source::replayable`] says no. Offsets start at 0, rise by one per row, and count rejected rows.
 #[async_trait]
-pub trait Source: Debug + Send + Sync {
+pub trait Source: std::any::Any + Debug + Send + Sync {
     /// The declared physical columns (not computed ones), with event times already as timestamp µs UTC.
     fn schema(&self) -> SchemaRef;
 

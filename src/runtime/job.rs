@@ -324,7 +324,7 @@ async fn start(
     let JobSpec { graph, options, sink, .. } = spec;
     let plan = Plan::of(&graph)?;
     let prepares = plan.prepares(&graph, &options).await?;
-    let late = late_schema(&plan.raw_schema(&graph));
+    let late = late_schema(&late_columns(&graph));
     let (to_workers, from_workers) = plan.workers(&graph, &options, &late, tasks)?;
 
     let at_once = sink.wants_versions_at_once();
@@ -440,10 +440,6 @@ impl Plan {
         }
     }
 
-    fn raw_schema(&self, graph: &OperatorGraph) -> SchemaRef {
-        common_columns(&self.sources.iter().map(|i| Arc::clone(&graph.nodes[*i].schema)).collect::<Vec<_>>())
-    }
-
     /// One preparation per source: its row operators up to the window.
     async fn prepares(&self, graph: &OperatorGraph, options: &JobOptions) -> Result<Vec<Arc<Prepare>>> {
         let target = match (self.window(graph), &self.layout) {
@@ -553,6 +549,11 @@ impl Plan {
             },
         })
     }
+}
+
+/// Columns of the source rows that `v$late` of a view keeps: those every source of `graph` has.
+pub fn late_columns(graph: &OperatorGraph) -> SchemaRef {
+    common_columns(&sources(graph).into_iter().map(|(i, _)| Arc::clone(&graph.nodes[i].schema)).collect::<Vec<_>>())
 }
 
 fn input_schema(graph: &OperatorGraph, node: usize) -> &Schema {

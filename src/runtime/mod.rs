@@ -16,6 +16,6 @@ mod results;
 mod sequencer;
 mod worker;
 
-pub use job::{Epochs, JobHandle, JobOptions, JobProgress, JobSpec, spawn};
+pub use job::{Epochs, JobHandle, JobOptions, JobProgress, JobSpec, late_columns, spawn};
 pub use pool::TaskPool;
 pub use results::{EpochOutput, ResultSink};

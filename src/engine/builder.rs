@@ -1,0 +1,154 @@
+//! Settings of an engine.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::datatypes::SchemaRef;
+use datafusion::execution::SessionStateBuilder;
+use datafusion::prelude::{SessionConfig, SessionContext};
+
+use super::catalog::EngineCatalog;
+use super::{Engine, Inner};
+use crate::clock::{Clock, SystemClock};
+use crate::connectors::{ConnectorRegistry, Source, SourceDefinition};
+use crate::error::Result;
+use crate::plan::BatchDecode;
+use crate::runtime::{Epochs, JobOptions, TaskPool};
+use crate::storage::Storage;
+
+/// Where an engine keeps its data unless told otherwise.
+pub const DEFAULT_DATA_DIR: &str = "./highwater-data";
+
+/// Settings of a new [`Engine`]. Nothing but where data is kept changes a result.
+#[derive(Debug)]
+pub struct EngineBuilder {
+    data_dir: Option<String>,
+    read_only: bool,
+    workers: usize,
+    batch_rows: usize,
+    epochs: Epochs,
+    clock: Arc<dyn Clock>,
+    connectors: ConnectorRegistry,
+}
+
+impl Default for EngineBuilder {
+    fn default() -> Self {
+        Self {
+            data_dir: Some(DEFAULT_DATA_DIR.to_owned()),
+            read_only: false,
+            workers: std::thread::available_parallelism().map_or(1, usize::from),
+            batch_rows: 8192,
+            epochs: Epochs::Every(Duration::from_secs(1)),
+            clock: Arc::new(SystemClock),
+            connectors: ConnectorRegistry::with_builtins(),
+        }
+    }
+}
+
+impl EngineBuilder {
+    /// Keeps data in a folder or at an object store URL.
+    #[must_use]
+    pub fn data_dir(mut self, location: impl Into<String>) -> Self {
+        self.data_dir = Some(location.into());
+        self
+    }
+
+    /// Keeps data in memory, for as long as the engine lives.
+    #[must_use]
+    pub fn in_memory(mut self) -> Self {
+        self.data_dir = None;
+        self
+    }
+
+    /// Reads what is there and changes nothing.
+    #[must_use]
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
+        self
+    }
+
+    /// Aggregating tasks per job, and partitions of a batch query. At least 1.
+    #[must_use]
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = workers.max(1);
+        self
+    }
+
+    /// Most rows in a batch. At least 1.
+    #[must_use]
+    pub fn batch_rows(mut self, rows: usize) -> Self {
+        self.batch_rows = rows.max(1);
+        self
+    }
+
+    /// How often a view's new versions become readable.
+    #[must_use]
+    pub fn epoch_interval(mut self, every: Duration) -> Self {
+        self.epochs = Epochs::Every(every);
+        self
+    }
+
+    /// When epochs end.
+    #[must_use]
+    pub fn epochs(mut self, epochs: Epochs) -> Self {
+        self.epochs = epochs;
+        self
+    }
+
+    /// What time it is.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Adds a connector of your own under `name`.
+    #[must_use]
+    pub fn connector<F>(mut self, name: &str, factory: F) -> Self
+    where
+        F: Fn(&SourceDefinition) -> Result<Arc<dyn Source>> + Send + Sync + 'static,
+    {
+        self.connectors.register(name, factory);
+        self
+    }
+
+    /// Opens the engine. Nothing is written before there is something to keep.
+    ///
+    /// # Errors
+    /// `Unavailable` if the data cannot be read; `Corrupt` if the catalog is damaged.
+    pub async fn build(self) -> Result<Engine> {
+        let storage = match &self.data_dir {
+            Some(location) => Storage::open(location)?,
+            None => Storage::memory(),
+        };
+        let context = self.session();
+        let options = JobOptions {
+            workers: self.workers,
+            batch_rows: self.batch_rows,
+            epochs: self.epochs,
+            clock: Arc::clone(&self.clock),
+            task_context: context.task_ctx(),
+        };
+        let catalog = Arc::new(EngineCatalog::new(storage.clone(), self.connectors));
+        let queries = std::sync::atomic::AtomicU64::new(0);
+        let inner = Inner { catalog, context, storage, options, read_only: self.read_only, queries };
+        let engine = Engine { inner: Arc::new(inner) };
+        engine.restore().await?;
+        Ok(engine)
+    }
+
+    fn session(&self) -> SessionContext {
+        let pool = BatchDecode(Arc::new(TaskPool::new(self.workers)));
+        let config = SessionConfig::new()
+            .with_target_partitions(self.workers)
+            .with_information_schema(true)
+            .with_extension(Arc::new(pool));
+        let state = SessionStateBuilder::new_with_default_features().with_config(config).build();
+        SessionContext::new_with_state(state).enable_url_table()
+    }
+}
+
+/// Names and types of a schema, one per line, for messages.
+pub(super) fn columns_text(schema: &SchemaRef) -> Vec<(String, String)> {
+    schema.fields().iter().map(|field| (field.name().clone(), super::show::sql_type(field.data_type()))).collect()
+}

@@ -1,0 +1,286 @@
+//! What the engine knows by name: sources, views, macros. Kept as the statements that made them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use datafusion::catalog::TableProvider;
+use datafusion::prelude::SessionContext;
+use datafusion::sql::sqlparser::ast;
+use object_store::path::Path;
+use parking_lot::RwLock;
+use serde::{Deserialize, Serialize};
+
+use crate::connectors::ConnectorRegistry;
+use crate::error::{Error, ErrorKind, Result};
+use crate::operators::graph::OperatorGraph;
+use crate::plan::{CatalogView, SourceTable};
+use crate::results::{Read, ViewReader, rejects_of};
+use crate::runtime::JobHandle;
+use crate::storage::Storage;
+
+/// What a name stands for, for completion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NameKind {
+    /// Sources, views and their `$` relations, tables.
+    Relation,
+    /// Columns of relations.
+    Column,
+    /// Functions.
+    Function,
+}
+
+/// A source.
+#[derive(Debug, Clone)]
+pub(super) struct SourceEntry {
+    pub table: Arc<SourceTable>,
+    pub connector: String,
+    pub text: String,
+}
+
+/// A materialized view.
+#[derive(Debug, Clone)]
+pub(super) struct ViewEntry {
+    pub graph: Arc<OperatorGraph>,
+    pub reader: ViewReader,
+    pub text: String,
+    /// Names of the sources it reads.
+    pub sources: Vec<String>,
+    /// `None` if it was made by an earlier run.
+    pub job: Option<JobHandle>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct MacroEntry {
+    pub query: Arc<ast::Query>,
+    pub text: String,
+}
+
+#[derive(Debug, Default)]
+struct Names {
+    sources: BTreeMap<String, SourceEntry>,
+    views: BTreeMap<String, ViewEntry>,
+    macros: BTreeMap<String, MacroEntry>,
+    /// Statements in the order they were made.
+    order: Vec<String>,
+}
+
+/// The names of one engine.
+#[derive(Debug)]
+pub(super) struct EngineCatalog {
+    names: RwLock<Names>,
+    storage: Storage,
+    pub connectors: ConnectorRegistry,
+}
+
+/// The catalog as it is stored.
+#[derive(Debug, Serialize, Deserialize)]
+struct Stored {
+    format_version: u32,
+    statements: Vec<String>,
+}
+
+const FORMAT_VERSION: u32 = 1;
+
+impl EngineCatalog {
+    pub fn new(storage: Storage, connectors: ConnectorRegistry) -> Self {
+        Self { names: RwLock::default(), storage, connectors }
+    }
+
+    /// The statements stored, in the order they were made.
+    pub async fn load(&self) -> Result<Vec<String>> {
+        let Some(bytes) = self.storage.get(&path()).await? else { return Ok(Vec::new()) };
+        let damaged = |e: serde_json::Error| {
+            Error::new(ErrorKind::Corrupt, "the catalog cannot be read: file=`catalog.json`").with_source(e)
+        };
+        let stored: Stored = serde_json::from_slice(&bytes).map_err(damaged)?;
+        match stored.format_version {
+            FORMAT_VERSION => Ok(stored.statements),
+            other => Err(Error::new(
+                ErrorKind::Corrupt,
+                format!("the catalog is of a format this version does not know: format_version=`{other}`"),
+            )),
+        }
+    }
+
+    /// Writes the statements of all names.
+    pub async fn save(&self) -> Result<()> {
+        let stored = {
+            let names = self.names.read();
+            let text = |name: &String| {
+                let source = names.sources.get(name).map(|entry| entry.text.clone());
+                let view = names.views.get(name).map(|entry| entry.text.clone());
+                source.or(view).or_else(|| names.macros.get(name).map(|entry| entry.text.clone()))
+            };
+            Stored { format_version: FORMAT_VERSION, statements: names.order.iter().filter_map(text).collect() }
+        };
+        let bytes = serde_json::to_vec_pretty(&stored)
+            .map_err(|e| Error::internal("the catalog cannot be written").with_source(e))?;
+        self.storage.put(&path(), Bytes::from(bytes)).await
+    }
+
+    /// The text of the statement that made `name`, if there is one.
+    pub fn definition(&self, name: &str) -> Option<String> {
+        let names = self.names.read();
+        let source = names.sources.get(name).map(|entry| entry.text.clone());
+        let view = names.views.get(name).map(|entry| entry.text.clone());
+        source.or(view).or_else(|| names.macros.get(name).map(|entry| entry.text.clone()))
+    }
+
+    /// # Errors
+    /// `Conflict` if `name` is taken.
+    pub fn check_free(&self, name: &str) -> Result<()> {
+        match self.definition(name) {
+            None => Ok(()),
+            Some(_) => Err(Error::new(ErrorKind::Conflict, format!("`{name}` exists already"))
+                .with_hint("choose another name, or drop it first")),
+        }
+    }
+
+    pub fn insert_source(&self, name: &str, entry: SourceEntry) {
+        let mut names = self.names.write();
+        names.sources.insert(name.to_owned(), entry);
+        names.order.push(name.to_owned());
+    }
+
+    pub fn insert_view(&self, name: &str, entry: ViewEntry) {
+        let mut names = self.names.write();
+        names.views.insert(name.to_owned(), entry);
+        names.order.push(name.to_owned());
+    }
+
+    pub fn insert_macro(&self, name: &str, entry: MacroEntry) {
+        let mut names = self.names.write();
+        names.macros.insert(name.to_owned(), entry);
+        names.order.push(name.to_owned());
+    }
+
+    pub fn remove(&self, name: &str) {
+        let mut names = self.names.write();
+        names.sources.remove(name);
+        names.views.remove(name);
+        names.macros.remove(name);
+        names.order.retain(|known| known != name);
+    }
+
+    pub fn source_entry(&self, name: &str) -> Option<SourceEntry> {
+        self.names.read().sources.get(name).cloned()
+    }
+
+    pub fn view_entry(&self, name: &str) -> Option<ViewEntry> {
+        self.names.read().views.get(name).cloned()
+    }
+
+    pub fn has_macro(&self, name: &str) -> bool {
+        self.names.read().macros.contains_key(name)
+    }
+
+    pub fn sources(&self) -> Vec<(String, SourceEntry)> {
+        self.names.read().sources.iter().map(|(name, entry)| (name.clone(), entry.clone())).collect()
+    }
+
+    pub fn views(&self) -> Vec<(String, ViewEntry)> {
+        self.names.read().views.iter().map(|(name, entry)| (name.clone(), entry.clone())).collect()
+    }
+
+    pub fn macros(&self) -> Vec<(String, MacroEntry)> {
+        self.names.read().macros.iter().map(|(name, entry)| (name.clone(), entry.clone())).collect()
+    }
+
+    /// Views that read the source `name`.
+    pub fn readers_of(&self, name: &str) -> Vec<(String, ViewEntry)> {
+        self.views().into_iter().filter(|(_, view)| view.sources.iter().any(|source| source == name)).collect()
+    }
+
+    pub fn jobs(&self) -> Vec<JobHandle> {
+        self.names.read().views.values().filter_map(|view| view.job.clone()).collect()
+    }
+
+    pub fn names(&self, kind: NameKind, context: &SessionContext) -> Vec<(String, String)> {
+        match kind {
+            NameKind::Relation => self.relation_names(context),
+            NameKind::Column => self.column_names(),
+            NameKind::Function => {
+                let state = context.state();
+                let mut names: Vec<_> = state.scalar_functions().keys().map(|n| (n.clone(), "function".into())).collect();
+                names.extend(state.aggregate_functions().keys().map(|n| (n.clone(), "aggregate".into())));
+                names.extend(state.window_functions().keys().map(|n| (n.clone(), "window function".into())));
+                names
+            }
+        }
+    }
+
+    fn relation_names(&self, context: &SessionContext) -> Vec<(String, String)> {
+        let mut names = Vec::new();
+        for (name, _) in self.sources() {
+            names.push((format!("{name}$rejects"), "rejected rows".to_owned()));
+            names.push((name, "source".to_owned()));
+        }
+        for (name, _) in self.views() {
+            for suffix in ["final", "history", "windows", "late"] {
+                names.push((format!("{name}${suffix}"), format!("{suffix} of {name}")));
+            }
+            names.push((name, "view".to_owned()));
+        }
+        names.extend(self.macros().into_iter().map(|(name, _)| (name, "macro view".to_owned())));
+        for schema in context.catalog("datafusion").and_then(|catalog| catalog.schema("public")) .iter() {
+            names.extend(schema.table_names().into_iter().map(|name| (name, "table".to_owned())));
+        }
+        names
+    }
+
+    fn column_names(&self) -> Vec<(String, String)> {
+        let mut names = Vec::new();
+        for (relation, source) in self.sources() {
+            names.extend(source.table.columns().iter().map(|c| (c.field.name().clone(), relation.clone())));
+        }
+        for (relation, view) in self.views() {
+            names.extend(view.graph.select.fields().iter().map(|f| (f.name().clone(), relation.clone())));
+        }
+        names
+    }
+}
+
+fn path() -> Path {
+    Path::from("catalog.json")
+}
+
+#[async_trait]
+impl CatalogView for EngineCatalog {
+    fn source(&self, name: &str) -> Option<Arc<SourceTable>> {
+        self.names.read().sources.get(name).map(|entry| Arc::clone(&entry.table))
+    }
+
+    fn macro_view(&self, name: &str) -> Option<Arc<ast::Query>> {
+        self.names.read().macros.get(name).map(|entry| Arc::clone(&entry.query))
+    }
+
+    async fn relation(&self, name: &str, as_of_us: Option<i64>) -> Result<Option<Arc<dyn TableProvider>>> {
+        if let Some(source) = name.strip_suffix("$rejects")
+            && self.source_entry(source).is_some()
+        {
+            let readers: Vec<ViewReader> = self.readers_of(source).into_iter().map(|(_, view)| view.reader).collect();
+            return rejects_of(source, &readers).map(Some);
+        }
+        let (view, suffix) = name.rsplit_once('$').map_or((name, None), |(view, suffix)| (view, Some(suffix)));
+        let Some(entry) = self.view_entry(view) else { return Ok(None) };
+        let read = match (suffix, as_of_us) {
+            (None, None) => Read::Latest,
+            (None, Some(us)) => Read::AsOf(us),
+            (Some("final"), None) => Read::Final,
+            (Some("history"), None) => Read::History,
+            (Some("windows"), None) => Read::Windows,
+            (Some("late"), None) => Read::Late,
+            (Some(_), Some(_)) => {
+                return Err(Error::unsupported(format!("FOR SYSTEM_TIME AS OF on `{name}`"))
+                    .with_hint(format!("it works on the view itself: {view} FOR SYSTEM_TIME AS OF …")));
+            }
+            (Some(suffix), None) => {
+                return Err(Error::invalid(format!("view `{view}` has no relation `${suffix}`"))
+                    .with_hint("there are $final, $history, $windows and $late"));
+            }
+        };
+        entry.reader.provider(read).map(Some)
+    }
+}

@@ -1,0 +1,339 @@
+//! The embeddable engine: the one thing that the command line and an embedder see.
+//!
+//! ```no_run
+//! # async fn example() -> highwater::Result<()> {
+//! use highwater::Engine;
+//!
+//! let engine = Engine::builder().in_memory().build().await?;
+//! engine.execute("CREATE SOURCE orders (at TIMESTAMP, total BIGINT, WATERMARK FOR at AS at)
+//!                 WITH (connector = 'push')").await?;
+//! engine.execute("CREATE MATERIALIZED VIEW hourly AS
+//!                 SELECT window_start, sum(total) AS total FROM TUMBLE(orders, at, INTERVAL '1 hour')
+//!                 GROUP BY window_start").await?;
+//! # Ok(()) }
+//! ```
+//!
+//! It owns the catalog, the jobs and a DataFusion session. It knows every module below it and nothing of terminals.
+
+mod builder;
+mod catalog;
+mod query;
+mod show;
+mod view;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
+use datafusion::prelude::{DataFrame, SessionContext};
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+
+pub use builder::EngineBuilder;
+pub use catalog::NameKind;
+pub use query::StopHandle;
+pub use view::JobProgress;
+
+use crate::connectors::{PushHandle, PushSource};
+use crate::error::{Error, ErrorKind, Result};
+use crate::plan::{Planner, from_datafusion};
+use crate::results::{Read, Since, Subscription};
+use crate::runtime::{JobHandle, JobOptions};
+use crate::sql::{self, Statement};
+use crate::storage::Storage;
+use catalog::EngineCatalog;
+
+/// A running engine. Cheap to clone; the last clone to be dropped does not stop its jobs, [`Engine::shutdown`] does.
+#[derive(Debug, Clone)]
+pub struct Engine {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    catalog: Arc<EngineCatalog>,
+    context: SessionContext,
+    storage: Storage,
+    options: JobOptions,
+    read_only: bool,
+    /// Numbers ad-hoc queries.
+    queries: AtomicU64,
+}
+
+/// What a statement gave.
+pub enum Outcome {
+    /// It was done.
+    Done {
+        /// What was done, as SQL: `CREATE SOURCE`.
+        tag: String,
+        /// What a person should know.
+        notices: Vec<String>,
+    },
+    /// A complete answer.
+    Rows {
+        /// Its columns.
+        schema: SchemaRef,
+        /// Its rows.
+        rows: SendableRecordBatchStream,
+    },
+    /// Rows as they come: a streaming SELECT, or SUBSCRIBE.
+    Stream {
+        /// Their columns.
+        schema: SchemaRef,
+        /// The rows. It ends when the input does, or when it is stopped.
+        rows: BoxStream<'static, Result<RecordBatch>>,
+        /// Stops it.
+        stop: StopHandle,
+    },
+}
+
+impl Outcome {
+    fn done(tag: impl Into<String>) -> Self {
+        Self::Done { tag: tag.into(), notices: Vec::new() }
+    }
+
+    /// All rows of an answer, or of a stream once it has ended. Empty for what gives none.
+    ///
+    /// # Errors
+    /// What the query fails with.
+    pub async fn collect(self) -> Result<Vec<RecordBatch>> {
+        match self {
+            Self::Done { .. } => Ok(Vec::new()),
+            Self::Rows { rows, .. } => rows.try_collect().await.map_err(from_datafusion),
+            Self::Stream { rows, .. } => rows.try_collect().await,
+        }
+    }
+}
+
+impl std::fmt::Debug for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Done { tag, .. } => f.debug_tuple("Done").field(tag).finish(),
+            Self::Rows { schema, .. } => f.debug_tuple("Rows").field(schema).finish(),
+            Self::Stream { schema, .. } => f.debug_tuple("Stream").field(schema).finish(),
+        }
+    }
+}
+
+impl Engine {
+    /// Settings for a new engine.
+    pub fn builder() -> EngineBuilder {
+        EngineBuilder::default()
+    }
+
+    /// Runs all statements of `text`, one after the other, and gives the outcome of the last.
+    ///
+    /// # Errors
+    /// The first statement's that fails; those before it stay done.
+    pub async fn execute(&self, text: &str) -> Result<Outcome> {
+        let mut last = Outcome::done("");
+        for statement in sql::parse(text)? {
+            last = self.run(statement).await?;
+        }
+        Ok(last)
+    }
+
+    /// A query's answer as a DataFusion DataFrame: views, sources read to their end, tables.
+    ///
+    /// # Errors
+    /// `Invalid` if `text` is not one query; what planning it fails with.
+    pub async fn sql(&self, text: &str) -> Result<DataFrame> {
+        match sql::parse_one(text)? {
+            Statement::Select(query) if !query.clauses.is_streaming() => self.batch(&query.query).await,
+            _ => Err(Error::invalid("not a query with a complete answer")
+                .with_hint("use Engine::execute for statements and streaming queries")),
+        }
+    }
+
+    /// Runs one statement.
+    ///
+    /// # Errors
+    /// See [`ErrorKind`].
+    pub async fn run(&self, statement: Statement) -> Result<Outcome> {
+        match statement {
+            Statement::CreateSource(create) => self.create_source(create).await,
+            Statement::CreateMaterializedView(create) => self.create_view(create).await,
+            Statement::CreateView { name, or_replace, if_not_exists, query, text } => {
+                self.create_macro(name, or_replace, if_not_exists, query, text).await
+            }
+            Statement::Select(query) => self.select(query).await,
+            Statement::Subscribe { view, since, snapshot } => self.subscribe_statement(view, since, snapshot).await,
+            Statement::Explain { analyze, batch, statement } => self.explain(analyze, batch, *statement).await,
+            Statement::Describe { name } => self.describe(&name).await,
+            Statement::Show(show) => self.show(show).await,
+            Statement::Drop { kind, if_exists, name } => self.drop(kind, if_exists, name).await,
+            Statement::Insert { source, columns, query, statement } => {
+                self.insert(source, &columns, &query, *statement).await
+            }
+            Statement::Pause { view } => {
+                self.job(&view.node)?.pause().await?;
+                Ok(Outcome::done("PAUSE"))
+            }
+            Statement::Resume { view } => {
+                self.job(&view.node)?.resume().await?;
+                Ok(Outcome::done("RESUME"))
+            }
+            Statement::Passthrough(statement) => self.passthrough(*statement).await,
+        }
+    }
+
+    /// The latest versions of `view`, or of a relation such as `view$history`, as a DataFrame.
+    ///
+    /// # Errors
+    /// `Invalid` for an unknown name.
+    pub async fn table(&self, name: &str) -> Result<DataFrame> {
+        match crate::plan::CatalogView::relation(self.inner.catalog.as_ref(), name, None).await? {
+            Some(provider) => self.inner.context.read_table(provider).map_err(from_datafusion),
+            None => self.inner.context.table(name).await.map_err(from_datafusion),
+        }
+    }
+
+    /// A handle that pushes rows into the source `name`, declared with `connector = 'push'`.
+    ///
+    /// # Errors
+    /// `Invalid` if there is no such source, or it is not one to push into.
+    pub fn push_handle(&self, name: &str) -> Result<PushHandle> {
+        let source = self.inner.catalog.source_entry(name).ok_or_else(|| unknown("source", name))?;
+        let any: &dyn std::any::Any = source.table.source().as_ref();
+        match any.downcast_ref::<PushSource>() {
+            Some(push) => Ok(push.handle("push")),
+            None => Err(Error::invalid(format!("source `{name}` is not one to push into"))
+                .with_hint("declare it WITH (connector = 'push')")),
+        }
+    }
+
+    /// Versions of `view` as they are committed, each batch with its epoch.
+    ///
+    /// # Errors
+    /// `Invalid` for an unknown view.
+    pub fn subscribe(&self, view: &str, since: Since) -> Result<Subscription> {
+        self.inner.catalog.view_entry(view).ok_or_else(|| unknown("view", view))?.reader.subscribe(since)
+    }
+
+    /// Ends the epoch of `view` after the rows read so far, and waits until it is readable.
+    ///
+    /// # Errors
+    /// `Invalid` for an unknown view; the error its job ended with.
+    pub async fn epoch(&self, view: &str) -> Result<()> {
+        let job = self.job(view)?;
+        match job.epoch().await {
+            Err(error) if error.kind() == ErrorKind::Closed => job.wait().await,
+            done => done,
+        }
+    }
+
+    /// Waits until every job over bounded sources alone has ended.
+    ///
+    /// # Errors
+    /// The error of the first of them that failed.
+    pub async fn wait_for_bounded(&self) -> Result<()> {
+        for job in self.inner.catalog.jobs() {
+            if job.is_bounded() {
+                job.wait().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How far each job is.
+    pub fn progress(&self) -> Vec<JobProgress> {
+        let now_us = self.inner.options.clock.now_us();
+        self.inner.catalog.jobs().iter().map(|job| JobProgress::of(job, now_us)).collect()
+    }
+
+    /// Names a person may complete, with what they are.
+    pub fn names(&self, kind: NameKind) -> Vec<(String, String)> {
+        self.inner.catalog.names(kind, &self.inner.context)
+    }
+
+    /// Makes `function` known to SQL.
+    pub fn register_udf(&self, function: ScalarUDF) {
+        self.inner.context.register_udf(function);
+    }
+
+    /// Makes the aggregate `function` known to SQL, in windows too.
+    pub fn register_udaf(&self, function: AggregateUDF) {
+        self.inner.context.register_udaf(function);
+    }
+
+    /// Makes `rows` known to SQL as the table `name`, to read and to join with.
+    ///
+    /// # Errors
+    /// `Conflict` if the name is taken.
+    pub fn register_table(&self, name: &str, rows: Vec<RecordBatch>) -> Result<()> {
+        self.inner.catalog.check_free(name)?;
+        let schema = rows.first().map(RecordBatch::schema);
+        let schema = schema.ok_or_else(|| Error::invalid("a table needs at least one batch, to know its columns"))?;
+        let table = datafusion::datasource::MemTable::try_new(schema, vec![rows]).map_err(from_datafusion)?;
+        self.inner.context.register_table(name, Arc::new(table)).map_err(from_datafusion)?;
+        Ok(())
+    }
+
+    /// The DataFusion session behind it, for what the engine does not wrap.
+    pub fn context(&self) -> &SessionContext {
+        &self.inner.context
+    }
+
+    /// Stops every job after the epoch at hand, and waits for them. Stopping is not the end of the input: open windows
+    /// stay open.
+    ///
+    /// # Errors
+    /// The error of the first job that failed.
+    pub async fn shutdown(&self) -> Result<()> {
+        let mut outcome = Ok(());
+        for job in self.inner.catalog.jobs() {
+            let stopped = job.stop().await;
+            if outcome.is_ok() {
+                outcome = stopped;
+            }
+        }
+        outcome
+    }
+
+    fn planner(&self) -> Planner {
+        let catalog: Arc<EngineCatalog> = Arc::clone(&self.inner.catalog);
+        Planner::new(catalog, self.inner.context.state())
+    }
+
+    fn job(&self, view: &str) -> Result<JobHandle> {
+        let entry = self.inner.catalog.view_entry(view).ok_or_else(|| unknown("view", view))?;
+        entry.job.ok_or_else(|| {
+            Error::new(ErrorKind::Closed, format!("view `{view}` has no running job"))
+                .with_hint("it was made by an earlier run; its results can be read")
+        })
+    }
+
+    fn next_query(&self) -> u64 {
+        self.inner.queries.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    fn must_write(&self, what: &str) -> Result<()> {
+        match self.inner.read_only {
+            true => Err(Error::invalid(format!("{what} in an engine that was opened to read only"))),
+            false => Ok(()),
+        }
+    }
+
+    fn latest(&self, view: &str) -> Result<Arc<dyn datafusion::catalog::TableProvider>> {
+        self.inner.catalog.view_entry(view).ok_or_else(|| unknown("view", view))?.reader.provider(Read::Latest)
+    }
+}
+
+fn unknown(kind: &str, name: &str) -> Error {
+    let error = Error::invalid(format!("no {kind} `{name}`"));
+    match name.ends_with('$') || name.is_empty() {
+        true => error.with_hint("a shell expands $ in double quotes: use single quotes"),
+        false => error,
+    }
+}
+
+/// Boxes a stream of batches.
+fn boxed<S>(stream: S) -> BoxStream<'static, Result<RecordBatch>>
+where
+    S: futures::Stream<Item = Result<RecordBatch>> + Send + 'static,
+{
+    stream.boxed()
+}

@@ -1,0 +1,286 @@
+//! SHOW, DESCRIBE and EXPLAIN.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+
+use super::builder::columns_text;
+use super::{Engine, Outcome, unknown};
+use crate::error::{Error, Result};
+use crate::operators::graph::{Operator, OperatorGraph};
+use crate::plan::{CatalogView, explain, from_datafusion};
+use crate::sql::Statement;
+use crate::sql::statement::{Show, Spanned, StreamQuery};
+use crate::time::format_us;
+use crate::watermark;
+
+/// One column of a table made here.
+enum Column {
+    Text(Vec<Option<String>>),
+    Number(Vec<Option<i64>>),
+}
+
+impl Engine {
+    pub(super) async fn show(&self, show: Show) -> Result<Outcome> {
+        match show {
+            Show::Sources => self.show_sources(),
+            Show::Views => self.show_views(),
+            Show::Jobs => self.show_jobs(),
+            Show::Watermarks { of } => self.show_watermarks(of.as_deref()),
+            Show::Lateness { of } => self.show_lateness(of.as_deref()),
+        }
+    }
+
+    fn show_sources(&self) -> Result<Outcome> {
+        let sources = self.inner.catalog.sources();
+        let text = |value: &dyn Fn(&super::catalog::SourceEntry) -> Option<String>| {
+            Column::Text(sources.iter().map(|(_, entry)| value(entry)).collect())
+        };
+        table(vec![
+            ("source", Column::Text(sources.iter().map(|(name, _)| Some(name.clone())).collect())),
+            ("connector", text(&|entry| Some(entry.connector.clone()))),
+            ("bounded", text(&|entry| Some(if entry.table.is_bounded() { "yes" } else { "no" }.to_owned()))),
+            ("event_time", text(&|entry| {
+                entry.table.watermark().map(|w| entry.table.columns()[w.column].field.name().clone())
+            })),
+        ])
+    }
+
+    fn show_views(&self) -> Result<Outcome> {
+        let views = self.inner.catalog.views();
+        let macros = self.inner.catalog.macros();
+        let mut rows: Vec<[Option<String>; 4]> = Vec::new();
+        for (name, view) in views {
+            let state = match &view.job {
+                None => "stored",
+                Some(job) => job_state(job),
+            };
+            let policy = explain::policy(&view.graph.policy);
+            rows.push([Some(name), Some("materialized".into()), Some(state.into()), Some(one_line(&policy))]);
+        }
+        for (name, _) in macros {
+            rows.push([Some(name), Some("macro".into()), None, None]);
+        }
+        let column = |i: usize| Column::Text(rows.iter().map(|row| row[i].clone()).collect());
+        table(vec![("view", column(0)), ("kind", column(1)), ("state", column(2)), ("policy", column(3))])
+    }
+
+    fn show_jobs(&self) -> Result<Outcome> {
+        let views = self.inner.catalog.views();
+        let jobs: Vec<_> = views.iter().filter_map(|(name, view)| Some((name, view, view.job.as_ref()?))).collect();
+        let progress: Vec<_> = jobs.iter().map(|(_, _, job)| job.progress()).collect();
+        let error = |job: &crate::runtime::JobHandle| job.outcome().and_then(Result::err).map(|e| e.to_string());
+        let number = |values: Vec<u64>| Column::Number(values.into_iter().map(|v| i64::try_from(v).ok()).collect());
+        table(vec![
+            ("view", Column::Text(jobs.iter().map(|(name, ..)| Some((*name).clone())).collect())),
+            ("state", Column::Text(jobs.iter().map(|(_, _, job)| Some(job_state(job).to_owned())).collect())),
+            ("epoch", number(jobs.iter().map(|(_, view, _)| view.reader.epoch()).collect())),
+            ("rows_read", number(progress.iter().map(|p| p.counts.read).collect())),
+            ("bytes_read", number(progress.iter().map(|p| p.bytes_read).collect())),
+            ("watermark", Column::Text(progress.iter().map(|p| watermark_text(p.watermark_us)).collect())),
+            ("error", Column::Text(jobs.iter().map(|(_, _, job)| error(job)).collect())),
+        ])
+    }
+
+    fn show_watermarks(&self, of: Option<&str>) -> Result<Outcome> {
+        let mut rows: Vec<([Option<String>; 4], Option<i64>)> = Vec::new();
+        for (name, view) in self.views_named(of)? {
+            let Some(job) = &view.job else { continue };
+            let progress = job.progress();
+            rows.push(([Some(name.clone()), None, None, watermark_text(progress.watermark_us)], None));
+            for split in progress.splits {
+                let w = if split.ended { watermark::END } else { split.w };
+                let source = view.sources.get(split.source).cloned();
+                let row = [Some(name.clone()), source, Some(split.split), watermark_text(w)];
+                rows.push((row, Some(split.next_offset)));
+            }
+        }
+        let column = |i: usize| Column::Text(rows.iter().map(|(row, _)| row[i].clone()).collect());
+        table(vec![
+            ("view", column(0)),
+            ("source", column(1)),
+            ("split", column(2)),
+            ("watermark", column(3)),
+            ("next_offset", Column::Number(rows.iter().map(|(_, offset)| *offset).collect())),
+        ])
+    }
+
+    fn show_lateness(&self, of: Option<&str>) -> Result<Outcome> {
+        let mut rows: Vec<(String, String, i64)> = Vec::new();
+        for (name, view) in self.views_named(of)? {
+            let c = view.reader.counts();
+            let counts = [
+                ("rows read", c.read),
+                ("rows rejected", c.rejected),
+                ("rows filtered", c.filtered),
+                ("rows in no window", c.no_window),
+                ("rows accepted", c.accepted),
+                ("rows refused", c.refused),
+                ("pairs on time", c.pairs_on_time),
+                ("pairs late", c.pairs_late),
+                ("pairs side output", c.pairs_side_output),
+                ("pairs dropped", c.pairs_dropped),
+                ("pairs queued", c.pairs_queued),
+            ];
+            rows.extend(counts.map(|(what, n)| (name.clone(), what.to_owned(), n as i64)));
+            let bucket = |us: &i64| format!("rows behind W by up to {}", explain::micros(*us));
+            rows.extend(c.lateness.iter().map(|(us, n)| (name.clone(), bucket(us), *n as i64)));
+        }
+        table(vec![
+            ("view", Column::Text(rows.iter().map(|(view, ..)| Some(view.clone())).collect())),
+            ("what", Column::Text(rows.iter().map(|(_, what, _)| Some(what.clone())).collect())),
+            ("count", Column::Number(rows.iter().map(|(.., n)| Some(*n)).collect())),
+        ])
+    }
+
+    fn views_named(&self, of: Option<&str>) -> Result<Vec<(String, super::catalog::ViewEntry)>> {
+        match of {
+            None => Ok(self.inner.catalog.views()),
+            Some(name) => {
+                let view = self.inner.catalog.view_entry(name).ok_or_else(|| unknown("view", name))?;
+                Ok(vec![(name.to_owned(), view)])
+            }
+        }
+    }
+
+    pub(super) async fn describe(&self, name: &Spanned<String>) -> Result<Outcome> {
+        let columns = match self.inner.catalog.source_entry(&name.node) {
+            Some(source) => {
+                let fields = source.table.columns().iter().map(|column| Arc::clone(&column.field));
+                columns_text(&Arc::new(Schema::new(fields.collect::<Vec<_>>())))
+            }
+            None => {
+                let relation = self.inner.catalog.relation(&name.node, None).await?;
+                let schema = match relation {
+                    Some(provider) => provider.schema(),
+                    None => {
+                        let query = self.inner.catalog.macro_view(&name.node);
+                        match query {
+                            Some(query) => {
+                                let plan = self.planner().logical_plan(&query).await?;
+                                Arc::new(plan.schema().as_arrow().clone())
+                            }
+                            None => {
+                                let table = self.inner.context.table(name.node.as_str()).await;
+                                let table = table.map_err(|_| unknown("relation", &name.node).at(name.position))?;
+                                Arc::new(table.schema().as_arrow().clone())
+                            }
+                        }
+                    }
+                };
+                columns_text(&schema)
+            }
+        };
+        table(vec![
+            ("column", Column::Text(columns.iter().map(|(name, _)| Some(name.clone())).collect())),
+            ("type", Column::Text(columns.into_iter().map(|(_, text)| Some(text)).collect())),
+        ])
+    }
+
+    pub(super) async fn explain(&self, analyze: bool, batch: bool, statement: Statement) -> Result<Outcome> {
+        let query = match statement {
+            Statement::Select(query) => query,
+            Statement::CreateMaterializedView(create) => create.query,
+            Statement::Explain { .. } => return Err(Error::invalid("EXPLAIN of an EXPLAIN")),
+            _ => {
+                return Err(Error::unsupported("EXPLAIN of this statement")
+                    .with_hint("it works for SELECT and CREATE MATERIALIZED VIEW"));
+            }
+        };
+        let streams = !batch && self.planner().is_streaming(&query).await?;
+        if !streams {
+            let frame = self.batch(&query.query).await?.explain(false, analyze).map_err(from_datafusion)?;
+            let schema = Arc::new(frame.schema().as_arrow().clone());
+            let rows = frame.execute_stream().await.map_err(from_datafusion)?;
+            return Ok(Outcome::Rows { schema, rows });
+        }
+        if analyze {
+            return Err(Error::unsupported("EXPLAIN ANALYZE of a streaming query")
+                .with_hint("create the view and look at SHOW JOBS and SHOW LATENESS"));
+        }
+        self.explain_stream(&query).await
+    }
+
+    async fn explain_stream(&self, query: &StreamQuery) -> Result<Outcome> {
+        let graph = self.planner().plan_stream(query).await?;
+        let mut lines = vec!["Streaming query: rows are judged in arrival order".to_owned()];
+        lines.extend(watermark_lines(&graph));
+        lines.extend(explain::policy(&graph.policy).lines().map(str::to_owned));
+        lines.push(format!("state: in memory; results: {}", self.inner.storage.location()));
+        lines.push("operators:".to_owned());
+        lines.extend(explain::operators(&graph).lines().map(|line| format!("  {line}")));
+        table(vec![("plan", Column::Text(lines.into_iter().map(Some).collect()))])
+    }
+}
+
+fn watermark_lines(graph: &OperatorGraph) -> Vec<String> {
+    let line = |node: &crate::operators::graph::Node| match &node.operator {
+        Operator::Source(spec) => Some(explain::watermark(spec, node)),
+        _ => None,
+    };
+    graph.nodes.iter().filter_map(line).collect()
+}
+
+fn job_state(job: &crate::runtime::JobHandle) -> &'static str {
+    match job.outcome() {
+        None if job.is_paused() => "paused",
+        None => "running",
+        Some(Ok(())) => "completed",
+        Some(Err(_)) => "failed",
+    }
+}
+
+fn watermark_text(w: i64) -> Option<String> {
+    match w {
+        watermark::NONE => None,
+        watermark::END => Some("end of input".to_owned()),
+        w => Some(format_us(w)),
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.lines().map(str::trim).collect::<Vec<_>>().join(", ")
+}
+
+/// A type as our SQL spells it, where it does.
+pub(super) fn sql_type(data_type: &DataType) -> String {
+    match data_type {
+        DataType::Int8 => "TINYINT".into(),
+        DataType::Int16 => "SMALLINT".into(),
+        DataType::Int32 => "INT".into(),
+        DataType::Int64 => "BIGINT".into(),
+        DataType::Float32 => "REAL".into(),
+        DataType::Float64 => "DOUBLE".into(),
+        DataType::Boolean => "BOOLEAN".into(),
+        DataType::Utf8 | DataType::Utf8View | DataType::LargeUtf8 => "VARCHAR".into(),
+        DataType::Date32 => "DATE".into(),
+        DataType::Timestamp(TimeUnit::Microsecond, _) => "TIMESTAMP".into(),
+        DataType::Decimal128(precision, scale) => format!("DECIMAL({precision}, {scale})"),
+        DataType::List(item) => format!("ARRAY<{}>", sql_type(item.data_type())),
+        DataType::Struct(fields) => {
+            let field = |f: &Arc<Field>| format!("{} {}", f.name(), sql_type(f.data_type()));
+            format!("STRUCT<{}>", fields.iter().map(field).collect::<Vec<_>>().join(", "))
+        }
+        other => other.to_string(),
+    }
+}
+
+fn table(columns: Vec<(&str, Column)>) -> Result<Outcome> {
+    let mut fields = Vec::new();
+    let mut arrays: Vec<ArrayRef> = Vec::new();
+    for (name, column) in columns {
+        let array: ArrayRef = match column {
+            Column::Text(values) => Arc::new(StringArray::from(values)),
+            Column::Number(values) => Arc::new(Int64Array::from(values)),
+        };
+        fields.push(Field::new(name, array.data_type().clone(), true));
+        arrays.push(array);
+    }
+    let schema = Arc::new(Schema::new(fields));
+    let rows = RecordBatch::try_new(Arc::clone(&schema), arrays)
+        .map_err(|e| Error::internal("a table of SHOW does not fit together").with_source(e))?;
+    let rows = RecordBatchStreamAdapter::new(Arc::clone(&schema), futures::stream::iter([Ok(rows)]));
+    Ok(Outcome::Rows { schema, rows: Box::pin(rows) })
+}
