@@ -203,7 +203,8 @@ impl EngineCatalog {
             NameKind::Column => self.column_names(),
             NameKind::Function => {
                 let state = context.state();
-                let mut names: Vec<_> = state.scalar_functions().keys().map(|n| (n.clone(), "function".into())).collect();
+                let mut names: Vec<_> =
+                    state.scalar_functions().keys().map(|n| (n.clone(), "function".into())).collect();
                 names.extend(state.aggregate_functions().keys().map(|n| (n.clone(), "aggregate".into())));
                 names.extend(state.window_functions().keys().map(|n| (n.clone(), "window function".into())));
                 names
@@ -224,7 +225,7 @@ impl EngineCatalog {
             names.push((name, "view".to_owned()));
         }
         names.extend(self.macros().into_iter().map(|(name, _)| (name, "macro view".to_owned())));
-        for schema in context.catalog("datafusion").and_then(|catalog| catalog.schema("public")) .iter() {
+        for schema in context.catalog("datafusion").and_then(|catalog| catalog.schema("public")).iter() {
             names.extend(schema.table_names().into_iter().map(|name| (name, "table".to_owned())));
         }
         names

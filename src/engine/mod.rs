@@ -40,19 +40,24 @@ pub use view::JobProgress;
 use crate::connectors::{PushHandle, PushSource};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Planner, from_datafusion};
-use crate::results::{Read, Since, Subscription};
+use crate::results::{Since, Subscription};
 use crate::runtime::{JobHandle, JobOptions};
 use crate::sql::{self, Statement};
 use crate::storage::Storage;
 use catalog::EngineCatalog;
 
 /// A running engine. Cheap to clone; the last clone to be dropped does not stop its jobs, [`Engine::shutdown`] does.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Engine {
     inner: Arc<Inner>,
 }
 
-#[derive(Debug)]
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("data", &self.inner.storage.location()).finish_non_exhaustive()
+    }
+}
+
 struct Inner {
     catalog: Arc<EngineCatalog>,
     context: SessionContext,
@@ -315,10 +320,6 @@ impl Engine {
             true => Err(Error::invalid(format!("{what} in an engine that was opened to read only"))),
             false => Ok(()),
         }
-    }
-
-    fn latest(&self, view: &str) -> Result<Arc<dyn datafusion::catalog::TableProvider>> {
-        self.inner.catalog.view_entry(view).ok_or_else(|| unknown("view", view))?.reader.provider(Read::Latest)
     }
 }
 

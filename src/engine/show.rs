@@ -42,9 +42,10 @@ impl Engine {
             ("source", Column::Text(sources.iter().map(|(name, _)| Some(name.clone())).collect())),
             ("connector", text(&|entry| Some(entry.connector.clone()))),
             ("bounded", text(&|entry| Some(if entry.table.is_bounded() { "yes" } else { "no" }.to_owned()))),
-            ("event_time", text(&|entry| {
-                entry.table.watermark().map(|w| entry.table.columns()[w.column].field.name().clone())
-            })),
+            (
+                "event_time",
+                text(&|entry| entry.table.watermark().map(|w| entry.table.columns()[w.column].field.name().clone())),
+            ),
         ])
     }
 

@@ -19,8 +19,8 @@ use crate::results::{Epoch, ViewReader, ViewTable, ViewWriter, remove_view};
 use crate::runtime::{EpochOutput, JobHandle, JobSpec, ResultSink, late_columns, spawn};
 use crate::sql::statement::{CreateMaterializedView, CreateSource, DropKind, Spanned};
 use crate::sql::{self, Statement};
-use crate::window::Window;
 use crate::watermark;
+use crate::window::Window;
 
 /// How far a job is, for a progress bar.
 #[derive(Debug, Clone)]
@@ -96,15 +96,15 @@ impl Engine {
 
     pub(super) async fn create_source(&self, create: CreateSource) -> Result<Outcome> {
         let name = create.name.node.clone();
-        if let Some(done) =
-            self.exists("SOURCE", &name, &create.text, create.or_replace, create.if_not_exists).await?
-        {
+        if let Some(done) = self.exists("SOURCE", &name, &create.text, create.or_replace, create.if_not_exists).await? {
             return Ok(done);
         }
         let entry = self.source_entry(&create)?;
         let notices = match entry.table.watermark() {
             Some(_) => Vec::new(),
-            None => vec![format!("source `{name}` has no watermark: it can be queried, but windows over it cannot close")],
+            None => {
+                vec![format!("source `{name}` has no watermark: it can be queried, but windows over it cannot close")]
+            }
         };
         self.inner.catalog.insert_source(&name, entry);
         self.inner.catalog.save().await?;

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use bytes::Bytes;
+use futures::FutureExt;
 use futures::future::try_join_all;
 use futures::{StreamExt, TryStreamExt, stream};
 use uuid::Uuid;
@@ -470,15 +471,15 @@ impl NewFiles {
     }
 
     async fn write(&self, shared: &Shared) -> Result<()> {
-        let files = self.tables.iter().flat_map(|(table, files)| files.iter().map(move |file| (table, file)));
-        stream::iter(files)
-            .map(|(table, file)| async move {
-                let path = shared.paths.file(table, &file.entry.path);
-                shared.storage.put(&path, file.bytes.clone()).await
-            })
-            .buffer_unordered(FILE_WRITES)
-            .try_collect()
-            .await
+        let mut writes = Vec::new();
+        for (table, files) in &self.tables {
+            for file in files {
+                let (path, bytes) = (shared.paths.file(table, &file.entry.path), file.bytes.clone());
+                let storage = shared.storage.clone();
+                writes.push(async move { storage.put(&path, bytes).await }.boxed());
+            }
+        }
+        stream::iter(writes).buffer_unordered(FILE_WRITES).try_collect().await
     }
 }
 
