@@ -9,6 +9,8 @@
 //! Both only ever become true as W rises, and nothing else changes between two rows of a key, so it makes no difference
 //! whether bounds are forgotten when a watermark comes or when the next row does.
 
+use std::collections::HashMap;
+
 use super::partials::Chain;
 use crate::operators::graph::Policy;
 use crate::operators::lifecycle::expires_at;
@@ -17,8 +19,10 @@ use crate::window::{Fate, Window, fate};
 /// No session.
 pub(super) const NIL: u32 = u32::MAX;
 
-/// A session, or the bounds of an expired one.
+/// A session, or the bounds of an expired one. With many keys every look at one is a wait for memory: it takes one line
+/// of the processor's cache, and what few sessions have is an [`Extra`].
 #[derive(Debug)]
+#[repr(align(64))]
 pub(super) struct Session {
     /// Its bounds as they are now.
     pub window: Window,
@@ -30,12 +34,8 @@ pub(super) struct Session {
     pub newer: u32,
     /// Where its partial states are.
     pub chain: Chain,
-    /// Rows taken on time and late.
-    pub taken: Taken,
-    /// Those of them that were given out as counts of its present bounds.
-    pub noted: Taken,
-    /// Published identities that these bounds replace.
-    pub supersedes: Option<Box<[Window]>>,
+    /// Rows taken, on time and late.
+    pub rows: u64,
     /// How far it has come.
     pub stage: Stage,
     /// Whether its present bounds have been published.
@@ -48,22 +48,25 @@ pub(super) struct Session {
     pub listed: bool,
     /// Whether a timer is set for it.
     pub timed: bool,
+    /// Whether it has an [`Extra`].
+    extra: bool,
 }
 
-/// Rows a session took.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Taken {
-    /// While it was open.
-    pub on_time: u64,
-    /// After it had closed.
+/// What only sessions have that late rows or mergers touched.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Extra {
+    /// Those of its rows that were late.
     pub late: u64,
+    /// Published identities that its bounds replace.
+    pub supersedes: Vec<Window>,
 }
 
 /// What a session leaves to the one it merges into.
 #[derive(Debug)]
 pub(super) struct Remains {
     pub chain: Chain,
-    pub taken: Taken,
+    pub rows: u64,
+    pub late: u64,
     pub frozen: bool,
 }
 
@@ -100,6 +103,7 @@ pub(super) struct Book {
     policy: Policy,
     sessions: Vec<Session>,
     free: Vec<u32>,
+    extras: HashMap<u32, Extra>,
     /// The newest session of each key.
     newest: Vec<u32>,
     keys_alive: usize,
@@ -108,7 +112,7 @@ pub(super) struct Book {
 impl Book {
     /// No sessions.
     pub(super) fn new(gap_us: i64, policy: Policy) -> Self {
-        Self { gap_us, policy, sessions: vec![], free: vec![], newest: vec![], keys_alive: 0 }
+        Self { gap_us, policy, sessions: vec![], free: vec![], extras: HashMap::new(), newest: vec![], keys_alive: 0 }
     }
 
     /// Makes room for keys numbered below `len`.
@@ -132,6 +136,42 @@ impl Book {
 
     pub(super) fn get_mut(&mut self, session: u32) -> &mut Session {
         &mut self.sessions[session as usize]
+    }
+
+    /// What late rows and mergers left on a session.
+    pub(super) fn extra(&self, session: u32) -> Option<&Extra> {
+        if self.get(session).extra { self.extras.get(&session) } else { None }
+    }
+
+    /// As [`Book::extra`], made if there is none.
+    pub(super) fn extra_mut(&mut self, session: u32) -> &mut Extra {
+        self.get_mut(session).extra = true;
+        self.extras.entry(session).or_default()
+    }
+
+    /// Takes the extra away.
+    pub(super) fn take_extra(&mut self, session: u32) -> Extra {
+        match std::mem::take(&mut self.get_mut(session).extra) {
+            true => self.extras.remove(&session).unwrap_or_default(),
+            false => Extra::default(),
+        }
+    }
+
+    /// Reads the newest session of each of `keys` ahead of its use, so that the processor waits for all of them at once
+    /// and not for one after the other.
+    pub(super) fn fetch_newest(&self, keys: &[usize]) {
+        self.fetch(keys.iter().map(|key| self.newest[*key]));
+    }
+
+    /// As [`Book::fetch_newest`], for these sessions.
+    pub(super) fn fetch(&self, sessions: impl Iterator<Item = u32>) {
+        let ends = sessions.filter_map(|session| self.sessions.get(session as usize)).map(|s| s.window.end);
+        std::hint::black_box(ends.fold(0, |all, end| all ^ end));
+    }
+
+    /// The session after `session` in time, or [`NIL`].
+    pub(super) fn newer(&self, session: u32) -> u32 {
+        self.get(session).newer
     }
 
     /// The newest session of `key`, if a row at `ts` lies in it and its bounds may grow without further ado.
@@ -186,15 +226,14 @@ impl Book {
             older,
             newer,
             chain: Chain::EMPTY,
-            taken: Taken::default(),
-            noted: Taken::default(),
-            supersedes: None,
+            rows: 0,
             stage: Stage::Open,
             published: false,
             dirty: false,
             frozen: false,
             listed: false,
             timed: false,
+            extra: false,
         };
         let at = match self.free.pop() {
             Some(at) => {
@@ -214,13 +253,13 @@ impl Book {
 
     /// Takes a session off its list. Its place is used again once nothing else points to it.
     pub(super) fn kill(&mut self, session: u32) -> Remains {
-        let Session { key, older, newer, chain, taken, frozen, .. } = *self.get(session);
+        let Session { key, older, newer, chain, rows, frozen, .. } = *self.get(session);
         self.link(key, older, newer);
         self.keys_alive -= usize::from(self.newest[key as usize] == NIL);
-        let dead = self.get_mut(session);
-        (dead.stage, dead.supersedes) = (Stage::Dead, None);
+        let late = self.take_extra(session).late;
+        self.get_mut(session).stage = Stage::Dead;
         self.reuse(session);
-        Remains { chain, taken, frozen }
+        Remains { chain, rows, late, frozen }
     }
 
     /// Gives a dead session's place free, unless a timer or the epoch's list still points to it.
@@ -229,7 +268,7 @@ impl Book {
         if stage == Stage::Dead && !listed && !timed {
             self.free.push(session);
             if self.free.len() == self.sessions.len() {
-                (self.sessions, self.free) = (Vec::new(), Vec::new());
+                (self.sessions, self.free, self.extras) = (Vec::new(), Vec::new(), HashMap::new());
             }
         }
     }
@@ -256,7 +295,9 @@ impl Book {
 
     /// Bytes held.
     pub(super) fn memory_bytes(&self) -> usize {
-        self.sessions.capacity() * size_of::<Session>() + (self.free.capacity() + self.newest.capacity()) * 4
+        self.sessions.capacity() * size_of::<Session>()
+            + self.extras.capacity() * size_of::<(u32, Extra)>()
+            + (self.free.capacity() + self.newest.capacity()) * size_of::<u32>()
     }
 
     fn link(&mut self, key: u32, older: u32, newer: u32) {

@@ -35,7 +35,7 @@ use arrow::array::{
 };
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimestampMicrosecondType};
 
-use self::book::{Book, Meeting, NIL, Remains, Session, Stage, Taken};
+use self::book::{Book, Meeting, NIL, Remains, Session, Stage};
 use self::keys::Keys;
 use self::ledger::Ledger;
 use self::partials::{Chain, Partials};
@@ -58,6 +58,8 @@ pub const SUPERSEDES: &str = "_supersedes";
 const HEAD_SLOTS_MAX: usize = 1 << 16;
 /// Sessions evaluated at once, and rows of a batch given out.
 const OUTPUT_ROWS_MAX: usize = 1 << 15;
+/// Sessions read ahead of their use.
+const FETCH_ROWS: usize = 512;
 /// Stored parts and numbered keys may exceed what is needed by this much before they are rewritten.
 const SLACK: usize = 1 << 16;
 
@@ -85,7 +87,7 @@ struct Value {
     rows: u64,
     chain: Chain,
     reason: Reason,
-    supersedes: Option<Box<[Window]>>,
+    supersedes: Vec<Window>,
 }
 
 /// A published identity that no longer holds.
@@ -94,6 +96,13 @@ struct Gone {
     key: u32,
     window: Window,
     reason: Reason,
+}
+
+/// Whether a session's bounds are those it had before a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Bounds {
+    Kept,
+    New,
 }
 
 /// What becomes of a row.
@@ -207,10 +216,14 @@ impl SessionAggregate {
         self.keys.number(key_columns, inputs.num_rows(), &mut keys).map_err(failure)?;
         self.book.set_keys(self.keys.len());
         let mut ledger = Ledger::new(self.policy, origin, inputs.num_rows(), out);
-        for (row, key) in keys.into_iter().enumerate() {
-            let (ts, w) = (times.value(row), judged.get(row));
-            let verdict = if times.is_null(row) { Verdict::NoWindow } else { self.take_row(key, ts, w, out) };
-            ledger.note(row, ts, w, verdict, out);
+        for from in (0..keys.len()).step_by(FETCH_ROWS) {
+            let keys = &keys[from..keys.len().min(from + FETCH_ROWS)];
+            self.book.fetch_newest(keys);
+            for (row, key) in (from..).zip(keys) {
+                let (ts, w) = (times.value(row), judged.get(row));
+                let verdict = if times.is_null(row) { Verdict::NoWindow } else { self.take_row(*key, ts, w, out) };
+                ledger.note(row, ts, w, verdict, out);
+            }
         }
         let (slots, taken) = ledger.close(out);
         if !slots.is_empty() {
@@ -229,8 +242,11 @@ impl SessionAggregate {
     /// # Errors
     /// See [`SessionAggregate::on_rows`].
     pub fn on_watermark(&mut self, w: i64, out: &mut SessionOutput) -> Result<()> {
-        for session in self.timers.take_due(w) {
-            self.look_at(session, w, out);
+        let due = self.timers.take_due(w);
+        for due in due.chunks(FETCH_ROWS) {
+            self.book.fetch(due.iter().copied());
+            self.book.fetch(due.iter().map(|session| self.book.newer(*session)));
+            due.iter().for_each(|session| self.look_at(*session, w, out));
         }
         self.give_out(out)
     }
@@ -243,8 +259,9 @@ impl SessionAggregate {
     /// See [`SessionAggregate::on_rows`].
     pub fn on_epoch(&mut self, early: bool, out: &mut SessionOutput) -> Result<()> {
         for session in take(&mut self.touched) {
-            let s = self.book.get_mut(session);
-            let replaces = !s.published && s.supersedes.is_some();
+            let replaces = self.book.extra(session).is_some_and(|extra| !extra.supersedes.is_empty());
+            let s = self.book.get(session);
+            let replaces = replaces && !s.published;
             match s.stage {
                 Stage::Closed if s.dirty => self.publish(session, Reason::LateData),
                 Stage::Open if early || replaces => self.publish(session, Reason::Early),
@@ -279,7 +296,7 @@ impl SessionAggregate {
         let Some(end) = ts.checked_add(self.gap_us) else { return Verdict::NoWindow };
         if let Some((number, session)) = self.book.growing(key, ts, w) {
             session.window.end = session.window.end.max(end);
-            session.taken.on_time += 1;
+            session.rows += 1;
             let slot = self.partials.slot(&mut session.chain);
             self.list_early(number);
             return Verdict::Taken { fate: Fate::OnTime, session: number, slot };
@@ -300,8 +317,8 @@ impl SessionAggregate {
                 self.close(session, out);
             }
         }
-        let session = self.merge(key as u32, row, meeting, fate, w, out);
-        Verdict::Taken { fate, session, slot: self.add(session, fate, out) }
+        let (session, bounds) = self.merge(key as u32, row, meeting, fate, w, out);
+        Verdict::Taken { fate, session, slot: self.add(session, fate, bounds, out) }
     }
 
     /// The sessions that `row` meets. Those that are to be forgotten are, before the list changes around them.
@@ -315,17 +332,24 @@ impl SessionAggregate {
         self.book.meet(row, (at, newer))
     }
 
-    /// The session of `row` after merging it with those it meets.
-    fn merge(&mut self, key: u32, row: Window, met: Meeting, fate: Fate, w: i64, out: &mut SessionOutput) -> u32 {
-        let reason = if fate == Fate::Late { Reason::LateData } else { Reason::Early };
+    /// The session of `row` after merging it with those it meets, and whether that has the bounds it had.
+    fn merge(
+        &mut self,
+        key: u32,
+        row: Window,
+        met: Meeting,
+        fate: Fate,
+        w: i64,
+        out: &mut SessionOutput,
+    ) -> (u32, Bounds) {
         let both = [met.first, met.last].into_iter().filter(|session| *session != NIL);
         let window = both.clone().map(|session| self.book.get(session).window).fold(row, hull);
-        let mut replaced = Vec::new();
-        for session in both {
-            if self.book.get(session).window != window {
-                self.leave(session, reason, &mut replaced, out);
-            }
+        if met.last != NIL && self.book.get(met.last).window == window {
+            return (met.last, Bounds::Kept);
         }
+        let reason = if fate == Fate::Late { Reason::LateData } else { Reason::Early };
+        let mut replaced = Vec::new();
+        both.for_each(|session| self.leave(session, reason, &mut replaced, out));
         let reopens = met.last != NIL && window.end > w && self.book.get(met.last).stage == Stage::Closed;
         let session = match met.last {
             NIL => self.insert(key, window, met.older, met.newer, w),
@@ -343,33 +367,38 @@ impl SessionAggregate {
             let remains = self.book.kill(met.first);
             self.inherit(session, remains);
         }
-        let s = self.book.get_mut(session);
-        if s.window != window || !replaced.is_empty() {
-            s.supersedes = (!replaced.is_empty()).then(|| replaced.into_boxed_slice());
+        if !replaced.is_empty() {
+            self.book.extra_mut(session).supersedes = replaced;
         }
+        let s = self.book.get_mut(session);
         s.window = window;
         s.stage = if window.end > w { Stage::Open } else { Stage::Closed };
-        session
+        (session, Bounds::New)
     }
 
     /// Adds a row to the counts of its session; says its slot.
-    fn add(&mut self, session: u32, fate: Fate, out: &mut SessionOutput) -> usize {
-        let s = self.book.get_mut(session);
-        match fate {
-            Fate::Late => s.taken.late += 1,
-            _ => s.taken.on_time += 1,
+    fn add(&mut self, session: u32, fate: Fate, bounds: Bounds, out: &mut SessionOutput) -> usize {
+        if fate == Fate::Late {
+            self.book.extra_mut(session).late += 1;
         }
+        let s = self.book.get_mut(session);
+        s.rows += 1;
         let fresh = take(&mut s.frozen);
         let slot = if fresh { self.partials.fresh_slot(&mut s.chain) } else { self.partials.slot(&mut s.chain) };
         if s.stage == Stage::Open {
             self.list_early(session);
-        } else {
-            note(s, out);
-            if self.policy.emit != Emit::OnExpiry {
-                s.dirty = true;
-                list(s, session, &mut self.touched);
-            }
+            return slot;
         }
+        if self.policy.emit != Emit::OnExpiry {
+            s.dirty = true;
+            list(s, session, &mut self.touched);
+        }
+        let window = s.window;
+        let counts = match bounds {
+            Bounds::Kept => WindowCounts { late: 1, ..WindowCounts::default() },
+            Bounds::New => self.counts(session),
+        };
+        out.windows.push((window, counts));
         slot
     }
 
@@ -386,26 +415,37 @@ impl SessionAggregate {
         let s = self.book.get_mut(session);
         s.frozen = if s.chain == Chain::EMPTY { remains.frozen } else { s.frozen };
         s.chain = self.partials.join(remains.chain, s.chain);
-        s.taken.on_time += remains.taken.on_time;
-        s.taken.late += remains.taken.late;
+        s.rows += remains.rows;
+        if remains.late > 0 {
+            self.book.extra_mut(session).late += remains.late;
+        }
     }
 
     /// The session's bounds no longer hold: what was published under them is deleted, what was counted is taken back.
     /// Adds to `replaced` the published identities that the new bounds replace.
     fn leave(&mut self, session: u32, reason: Reason, replaced: &mut Vec<Window>, out: &mut SessionOutput) {
+        let counts = self.counts(session);
+        let inherited = match self.book.extra(session) {
+            Some(_) => take(&mut self.book.extra_mut(session).supersedes),
+            None => Vec::new(),
+        };
         let s = self.book.get_mut(session);
-        let noted = take(&mut s.noted);
-        if noted != Taken::default() {
-            out.windows_gone.push((s.window, counts_of(noted)));
+        if s.stage == Stage::Closed {
+            out.windows_gone.push((s.window, counts));
         }
-        let inherited = s.supersedes.take();
         s.dirty = false;
         if take(&mut s.published) {
             replaced.push(s.window);
             self.gone.push(Gone { key: s.key, window: s.window, reason });
         } else {
-            replaced.extend(inherited.into_iter().flatten());
+            replaced.extend(inherited);
         }
+    }
+
+    /// Rows the session has taken.
+    fn counts(&self, session: u32) -> WindowCounts {
+        let late = self.book.extra(session).map_or(0, |extra| extra.late);
+        WindowCounts { on_time: self.book.get(session).rows - late, late, ..WindowCounts::default() }
     }
 
     /// A session's timer is due.
@@ -442,9 +482,8 @@ impl SessionAggregate {
 
     /// The session's end has come.
     fn close(&mut self, session: u32, out: &mut SessionOutput) {
-        let s = self.book.get_mut(session);
-        s.stage = Stage::Closed;
-        note(s, out);
+        out.windows.push((self.book.get(session).window, self.counts(session)));
+        self.book.get_mut(session).stage = Stage::Closed;
         if self.policy.emit != Emit::OnExpiry {
             self.publish(session, Reason::Initial);
         }
@@ -457,18 +496,18 @@ impl SessionAggregate {
         } else if self.book.get(session).dirty {
             self.publish(session, Reason::LateData);
         }
+        self.book.take_extra(session);
         let s = self.book.get_mut(session);
-        (s.stage, s.supersedes) = (Stage::Expired, None);
+        s.stage = Stage::Expired;
         self.released.push(std::mem::replace(&mut s.chain, Chain::EMPTY));
     }
 
     /// The session's value as it is now is to go out. Rows that come later go to a part of their own.
     fn publish(&mut self, session: u32, reason: Reason) {
+        let supersedes = self.book.extra(session).map_or(Vec::new(), |extra| extra.supersedes.clone());
         let s = self.book.get_mut(session);
         (s.published, s.dirty, s.frozen) = (true, false, true);
-        let supersedes = s.supersedes.clone();
-        let rows = s.taken.on_time + s.taken.late;
-        self.values.push(Value { key: s.key, window: s.window, rows, chain: s.chain, reason, supersedes });
+        self.values.push(Value { key: s.key, window: s.window, rows: s.rows, chain: s.chain, reason, supersedes });
     }
 
     fn set_timer(&mut self, session: u32, deadline: i64) {
@@ -500,7 +539,7 @@ impl SessionAggregate {
                 out.changes.push(Changes { kind: ChangeKind::Delete, reason, rows: self.deletes(gone)? });
             }
         }
-        take(&mut self.released).into_iter().for_each(|chain| self.partials.release(chain));
+        self.partials.release(&take(&mut self.released));
         self.tidy()
     }
 
@@ -510,7 +549,7 @@ impl SessionAggregate {
         columns.extend(self.keys.columns_of(values.iter().map(|value| value.key)).map_err(failure)?);
         columns.extend(self.partials.evaluate(&chains).map_err(failure)?);
         columns.push(Arc::new(Int64Array::from_iter_values(values.iter().map(|value| value.rows as i64))));
-        columns.push(Arc::new(StringArray::from_iter(values.iter().map(|v| v.supersedes.as_deref().map(text_of)))));
+        columns.push(Arc::new(StringArray::from_iter(values.iter().map(|v| text_of(&v.supersedes)))));
         batch_of(&self.schema, conform(columns, &self.schema)?, values.len())
     }
 
@@ -546,17 +585,6 @@ fn list(s: &mut Session, session: u32, touched: &mut Vec<u32>) {
     }
 }
 
-/// Gives out the rows of a closed session that were not yet counted under its bounds.
-fn note(s: &mut Session, out: &mut SessionOutput) {
-    let fresh = Taken { on_time: s.taken.on_time - s.noted.on_time, late: s.taken.late - s.noted.late };
-    out.windows.push((s.window, counts_of(fresh)));
-    s.noted = s.taken;
-}
-
-fn counts_of(taken: Taken) -> WindowCounts {
-    WindowCounts { on_time: taken.on_time, late: taken.late, ..WindowCounts::default() }
-}
-
 /// The smallest window that holds both.
 fn hull(a: Window, b: Window) -> Window {
     Window { start: a.start.min(b.start), end: a.end.max(b.end) }
@@ -584,10 +612,10 @@ fn conform(columns: Vec<ArrayRef>, schema: &SchemaRef) -> Result<Vec<ArrayRef>> 
     conformed.collect::<Result<_, _>>().map_err(|e| failure(e.into()))
 }
 
-/// `[start, end)` of each window in RFC 3339, joined by `, `.
-fn text_of(windows: &[Window]) -> String {
+/// `[start, end)` of each window in RFC 3339, joined by `, `; nothing if there are none.
+fn text_of(windows: &[Window]) -> Option<String> {
     let text = |window: &Window| format!("[{}, {})", format_us(window.start), format_us(window.end));
-    windows.iter().map(text).collect::<Vec<_>>().join(", ")
+    (!windows.is_empty()).then(|| windows.iter().map(text).collect::<Vec<_>>().join(", "))
 }
 
 #[cfg(test)]

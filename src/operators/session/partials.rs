@@ -156,15 +156,11 @@ impl Partials {
         scratch.iter_mut().map(|accumulator| accumulator.evaluate(EmitTo::All)).collect()
     }
 
-    /// Forgets the parts of a chain.
-    pub(super) fn release(&mut self, chain: Chain) {
-        let mut part = chain.first;
-        while part != NONE {
-            let chunk = self.chunk_mut(part.chunk);
-            chunk.live -= 1;
-            let next = if part == chain.last { NONE } else { chunk.next[part.row as usize] };
+    /// Forgets the parts of these chains.
+    pub(super) fn release(&mut self, chains: &[Chain]) {
+        for part in self.parts_of(chains).0 {
+            self.chunk_mut(part.chunk).live -= 1;
             self.drop_if_unused(part.chunk);
-            part = next;
         }
     }
 
@@ -202,13 +198,7 @@ impl Partials {
     /// Accumulators that hold the states of `chains`, one group each.
     fn merged(&self, chains: &[Chain]) -> Result<Vec<Box<dyn GroupsAccumulator>>> {
         let mut scratch = self.layout.new_accumulators()?;
-        let (mut parts, mut groups) = (Vec::with_capacity(chains.len()), Vec::with_capacity(chains.len()));
-        for (group, chain) in chains.iter().enumerate() {
-            self.walk(*chain, |part| {
-                parts.push(part);
-                groups.push(group);
-            });
-        }
+        let (parts, groups) = self.parts_of(chains);
         let states = self.gather(&parts)?;
         let mut states = states.as_slice();
         for (i, accumulator) in scratch.iter_mut().enumerate() {
@@ -242,12 +232,24 @@ impl Partials {
         (0..first.states.len()).map(column).collect()
     }
 
-    fn walk(&self, chain: Chain, mut visit: impl FnMut(PartRef)) {
-        let mut part = chain.first;
-        while part != NONE {
-            visit(part);
-            part = if part == chain.last { NONE } else { self.chunk(part.chunk).next[part.row as usize] };
+    /// The parts of these chains, and the chain each belongs to. First come the first parts of all chains, then the
+    /// second ones, and so on: steps along one chain would wait for memory one after the other.
+    fn parts_of(&self, chains: &[Chain]) -> (Vec<PartRef>, Vec<usize>) {
+        let (mut parts, mut groups) = (Vec::with_capacity(chains.len()), Vec::with_capacity(chains.len()));
+        let firsts = chains.iter().enumerate().filter(|(_, chain)| **chain != Chain::EMPTY);
+        let mut level: Vec<(usize, PartRef)> = firsts.map(|(group, chain)| (group, chain.first)).collect();
+        while !level.is_empty() {
+            parts.extend(level.iter().map(|(_, part)| *part));
+            groups.extend(level.iter().map(|(group, _)| *group));
+            level.retain_mut(|(group, part)| {
+                let goes_on = *part != chains[*group].last;
+                if goes_on {
+                    *part = self.chunk(part.chunk).next[part.row as usize];
+                }
+                goes_on
+            });
         }
+        (parts, groups)
     }
 
     fn chunk(&self, at: u32) -> &Chunk {
