@@ -1,6 +1,8 @@
 //! Operators: state machines over Arrow record batches, with no I/O, clock, randomness or spawn in them.
 
 pub mod aggregate;
+#[cfg(test)]
+mod agreement;
 pub mod chain;
 pub(crate) mod eval;
 pub mod fate;

@@ -1,8 +1,5 @@
-//! Cases by number, and a property against the oracle: it would show wrong merging, fates, values, deletes, supersession
-//! and counts, and any dependence on how rows are cut into batches. It cannot show a mistake the oracle shares, nor how
-//! much is held; that has tests of its own.
-
-use std::collections::BTreeMap;
+//! Cases by number, and how much is held. That any rows in any batches give the right answer is a property, in
+//! `operators::agreement`.
 
 use arrow::datatypes::TimeUnit;
 use datafusion::functions_aggregate::average::avg_udaf;
@@ -13,13 +10,11 @@ use datafusion::functions_aggregate::sum::sum_udaf;
 use datafusion::logical_expr::AggregateUDF;
 use datafusion::physical_expr::aggregate::AggregateExprBuilder;
 use datafusion::physical_expr::expressions::{cast, col};
-use proptest::prelude::*;
 
 use super::*;
 use crate::operators::fate::Judged;
 use crate::operators::graph::AggregateCall;
 use crate::sql::statement::OnExpired;
-use crate::testing::oracle::{self, Emission, Event, Kind, Question, Refusal, Row, Value as Expected, Why};
 use crate::testing::table;
 use crate::window::{Span, WindowSpec};
 
@@ -416,169 +411,4 @@ fn a_session_that_never_ends_is_rewritten_now_and_then() {
     operator.on_epoch(true, &mut out).unwrap();
     let sum = 2 * SLACK;
     assert_eq!(said(&out), vec![format!("early [0,{}) a {sum} {sum}", sum + 9)]);
-}
-
-/// The operator's answer in the oracle's terms.
-#[derive(Debug, Default, PartialEq)]
-struct Got {
-    events: Vec<Event>,
-    refused: Vec<Refusal>,
-    counts: FateCounts,
-    windows: BTreeMap<Window, WindowCounts>,
-}
-
-fn run(question: Question, gap: i64, rows: &[(Row, i64)], batch_rows: usize) -> Got {
-    let on_late = if question.takes_late { OnLate::Update { max_updates: None } } else { OnLate::SideOutput };
-    let emit = match question.emission {
-        Emission::OnClose => Emit::OnWindowClose,
-        Emission::Changes => Emit::Changes { every: None },
-        Emission::OnExpiry => Emit::OnExpiry,
-    };
-    let policy = Policy { allowed_lateness_us: question.lateness, on_late, on_expired: OnExpired::SideOutput, emit };
-    let calls = vec![call(sum_udaf(), false), call(min_udaf(), false), call(max_udaf(), false)];
-    let mut operator = SessionAggregate::try_new(&spec(gap, calls), policy, &input()).unwrap();
-    let mut got = Got::default();
-    let (mut at, mut epoch) = (0, 0);
-    while at < rows.len() {
-        let to = (at + batch_rows).min((epoch + 1) * question.epoch_rows).min(rows.len());
-        let mut out = SessionOutput::default();
-        operator.on_rows(&arrived(&rows[at..to]), &mut out).unwrap();
-        let w = rows.get(to).map_or(i64::MAX, |(_, w)| *w);
-        operator.on_watermark(w, &mut out).unwrap();
-        let ends = to == (epoch + 1) * question.epoch_rows || to == rows.len();
-        if ends {
-            operator.on_epoch(true, &mut out).unwrap();
-        }
-        got.add(out, at, epoch);
-        at = to;
-        epoch += usize::from(ends);
-    }
-    assert_eq!((operator.sessions(), operator.keys.len()), (0, 0));
-    got
-}
-
-fn arrived(rows: &[(Row, i64)]) -> ArrivedRows {
-    let times = TimestampMicrosecondArray::from_iter_values(rows.iter().map(|(row, _)| row.ts)).with_timezone("UTC");
-    let columns: Vec<ArrayRef> = vec![
-        Arc::new(StringArray::from_iter_values(rows.iter().map(|(row, _)| &row.key))),
-        Arc::new(times),
-        Arc::new(Int64Array::from_iter_values(rows.iter().map(|(row, _)| row.value))),
-    ];
-    let judged = Judged::Each(rows.iter().map(|(_, w)| *w).collect());
-    ArrivedRows { rows: RecordBatch::try_new(input(), columns).unwrap(), judged, origin: None }
-}
-
-impl Got {
-    fn add(&mut self, out: SessionOutput, first_row: usize, epoch: usize) {
-        for changes in &out.changes {
-            let why = match changes.reason {
-                Reason::Early => Why::Early,
-                Reason::Initial => Why::Initial,
-                Reason::LateData => Why::LateData,
-            };
-            for line in table::lines(std::slice::from_ref(&changes.rows)) {
-                self.events.push(event(&line, epoch, why, changes.kind));
-            }
-        }
-        self.refused.extend(out.refused.iter().map(|r| Refusal {
-            row: first_row + r.origin as usize,
-            fate: if r.late { oracle::Fate::Late } else { oracle::Fate::Expired },
-            window: (r.window.start, r.window.end),
-            pairs: r.pairs,
-            late_by: r.late_by_us,
-        }));
-        self.counts.add(&out.counts);
-        for (window, counts) in out.windows {
-            let sum = self.windows.entry(window).or_default();
-            sum.on_time += counts.on_time;
-            sum.late += counts.late;
-            sum.refused_late += counts.refused_late;
-            sum.refused_expired += counts.refused_expired;
-        }
-        for (window, counts) in out.windows_gone {
-            let sum = self.windows.get_mut(&window).unwrap();
-            sum.on_time -= counts.on_time;
-            sum.late -= counts.late;
-        }
-    }
-}
-
-fn event(line: &str, epoch: usize, why: Why, kind: ChangeKind) -> Event {
-    let cells: Vec<&str> = line.split(" | ").collect();
-    let us = |text: &str| text.parse::<jiff::Timestamp>().map_or_else(|_| seconds_us(text), |t| t.as_microsecond());
-    let value = || Expected {
-        sum: cells[3].parse().unwrap(),
-        min: cells[4].parse().unwrap(),
-        max: cells[5].parse().unwrap(),
-        count: cells[6].parse().unwrap(),
-    };
-    let bound = |text: &str| us(text.trim_matches(|c| "[) ".contains(c)));
-    let bounds: Vec<i64> = cells[7].split(',').filter(|text| *text != "NULL").map(bound).collect();
-    Event {
-        epoch,
-        window: (us(cells[0]), us(cells[1])),
-        key: cells[2].to_owned(),
-        why,
-        value: (kind == ChangeKind::Upsert).then(value),
-        supersedes: bounds.chunks(2).map(|bounds| (bounds[0], bounds[1])).collect(),
-    }
-}
-
-fn seconds_us(text: &str) -> i64 {
-    (text.parse::<f64>().unwrap() * SECOND as f64).round() as i64
-}
-
-fn sorted(mut events: Vec<Event>) -> Vec<Event> {
-    events.sort_by_key(|e| (e.epoch, e.window, e.key.clone(), e.value.is_none(), e.why));
-    events
-}
-
-/// Rows of a few keys whose times wander forward with steps back, in one to three splits.
-fn rows() -> impl Strategy<Value = Vec<(Row, i64)>> {
-    let row = (0..3_u8, -25..35_i64, -9..9_i64);
-    let splits = prop::collection::vec(prop::collection::vec(row, 0..40), 1..4);
-    (splits, 0..30_i64, 2..12_i64).prop_map(|(splits, delay, pace)| {
-        let row = |(n, (key, jitter, value)): (usize, (u8, i64, i64))| Row {
-            key: format!("k{key}"),
-            ts: n as i64 * pace + jitter,
-            value,
-        };
-        let splits: Vec<Vec<Row>> =
-            splits.into_iter().map(|rows| rows.into_iter().enumerate().map(row).collect()).collect();
-        oracle::arrival(&splits, delay)
-    })
-}
-
-fn question() -> impl Strategy<Value = (Question, i64)> {
-    let emission = prop_oneof![Just(Emission::OnClose), Just(Emission::Changes), Just(Emission::OnExpiry)];
-    (1..25_i64, prop_oneof![Just(0), 1..60_i64], any::<bool>(), emission, 1..20_usize).prop_map(
-        |(gap, lateness, takes_late, emission, epoch_rows)| {
-            (Question { kind: Kind::Session { gap }, lateness, takes_late, emission, epoch_rows }, gap)
-        },
-    )
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
-
-    #[test]
-    fn the_operator_agrees_with_the_oracle((question, gap) in question(), rows in rows(), batch_rows in 1..30_usize) {
-        let expected = oracle::answer(question, &rows);
-        let got = run(question, gap, &rows, batch_rows);
-        prop_assert_eq!(sorted(got.events), sorted(expected.events.clone()));
-        prop_assert_eq!(&got.refused, &expected.refused);
-        let (no_window, accepted, refused) = expected.rows();
-        let counts = (got.counts.no_window, got.counts.accepted, got.counts.refused);
-        prop_assert_eq!(counts, (no_window as u64, accepted as u64, refused as u64));
-        let late = expected.pairs.iter().flatten().filter(|(_, fate)| *fate == oracle::Fate::Late).count();
-        let late = if question.takes_late { late } else { 0 };
-        prop_assert_eq!(got.counts.pairs_late, late as u64);
-        prop_assert_eq!(got.counts.pairs_on_time + got.counts.pairs_late, accepted as u64);
-        let (taken, latest) = (got.windows, expected.latest());
-        for (window, counts) in taken.iter().filter(|(_, counts)| counts.on_time + counts.late > 0) {
-            let of_window = latest.iter().filter(|((w, _), _)| *w == (window.start, window.end));
-            let rows: i64 = of_window.map(|(_, value)| value.count).sum();
-            prop_assert_eq!((counts.on_time + counts.late) as i64, rows);
-        }
-    }
 }
