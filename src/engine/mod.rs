@@ -20,6 +20,8 @@ mod catalog;
 mod query;
 mod show;
 mod view;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
