@@ -48,7 +48,7 @@ impl ConnectorRegistry {
             registry.register(name, |definition| Ok(Arc::new(GeneratorSource::try_new(definition)?)));
         }
         registry.register("stdin", |definition| Ok(Arc::new(StdinSource::try_new(definition)?)));
-        registry.register("push", |definition| Ok(PushSource::from_definition(definition)?));
+        registry.register("push", PushSource::from_definition);
         registry
     }
 

@@ -19,9 +19,9 @@ mod builder;
 mod catalog;
 mod query;
 mod show;
-mod view;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

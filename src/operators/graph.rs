@@ -78,6 +78,7 @@ pub struct Node {
 
 /// What a node does.
 #[derive(Debug, Clone)]
+#[allow(clippy::large_enum_variant)] // a graph has a handful of nodes
 pub enum Operator {
     /// Reads a source, computes columns, event times and watermarks, and sets bad rows aside. No inputs.
     Source(SourceSpec),
@@ -179,9 +180,13 @@ pub struct StaticJoinSpec {
 /// See [`StaticJoinSpec::kind`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StaticJoinKind {
+    /// Pairs that match.
     Inner,
+    /// Pairs that match, and stream rows without a match beside nulls.
     Left,
+    /// Stream rows that have a match.
     Semi,
+    /// Stream rows that have none.
     Anti,
 }
 

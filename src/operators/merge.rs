@@ -154,7 +154,7 @@ impl WindowMerge {
     fn fire(&mut self, window: Window, out: &mut Vec<WindowEvent>) -> Result<()> {
         let on_expiry = self.policy.emit == Emit::OnExpiry;
         let chunks = self.chunks_of(window, |fate| fate == Fate::OnTime || on_expiry);
-        let rows = chunk::evaluate(&self.layout, chunks.into_iter())?;
+        let rows = chunk::evaluate(&self.layout, chunks)?;
         self.emit(window, Reason::Initial, &rows, out)?;
         let live = self.live.get_mut(&(window.end, window.start)).expect("a window that fires is live");
         live.fired = true;
@@ -178,7 +178,7 @@ impl WindowMerge {
             return Ok(());
         }
         let chunks = self.chunks_of(window, |_| true);
-        let rows = chunk::evaluate_keys(&self.layout, &dirty, chunks.into_iter())?;
+        let rows = chunk::evaluate_keys(&self.layout, &dirty, chunks)?;
         self.emit(window, reason, &rows, out)
     }
 

@@ -38,7 +38,7 @@ pub struct Publisher {
     keys: RowConverter,
     values: RowConverter,
     /// By (end, start) of the window, then by key.
-    live: BTreeMap<(i64, i64), HashMap<Box<[u8]>, Published>>,
+    live: BTreeMap<(i64, i64), Identities>,
     epoch: u64,
 }
 
@@ -51,6 +51,9 @@ struct Columns {
     select_len: usize,
     keys: Vec<usize>,
 }
+
+/// What is known of each identity of a window, by key.
+type Identities = HashMap<Box<[u8]>, Published>;
 
 /// What is known of an identity.
 #[derive(Debug)]
@@ -249,12 +252,7 @@ impl Publisher {
         Some(known.publish(changes.kind, hash, late, epoch))
     }
 
-    fn publish_held_back(
-        &self,
-        identities: &HashMap<Box<[u8]>, Published>,
-        kind: ChangeKind,
-        out: &mut Vec<RecordBatch>,
-    ) -> Result<()> {
+    fn publish_held_back(&self, identities: &Identities, kind: ChangeKind, out: &mut Vec<RecordBatch>) -> Result<()> {
         let held = identities.values().filter_map(|p| p.held_back.as_ref().map(|(k, rows)| (*k, rows, p)));
         let held: Vec<_> = held.filter(|(k, ..)| *k == kind).collect();
         if held.is_empty() {

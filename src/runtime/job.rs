@@ -215,7 +215,7 @@ impl JobHandle {
     /// Why it ended: nothing while it runs.
     pub fn outcome(&self) -> Option<Result<()>> {
         let outcome = self.ended.borrow().clone();
-        outcome.map(|outcome| outcome.as_ref().as_ref().map(|()| ()).map_err(copy_of))
+        outcome.map(|outcome| outcome.as_ref().as_ref().copied().map_err(copy_of))
     }
 
     /// How far it is.

@@ -92,7 +92,7 @@ pub fn sorted_lines(batches: &[RecordBatch]) -> Vec<String> {
 }
 
 fn batch_lines(batch: &RecordBatch) -> Vec<String> {
-    let columns: Vec<Vec<String>> = batch.columns().iter().map(|column| cells(column)).collect();
+    let columns: Vec<Vec<String>> = batch.columns().iter().map(cells).collect();
     let line = |row: usize| columns.iter().map(|column| column[row].as_str()).collect::<Vec<_>>().join(" | ");
     (0..batch.num_rows()).map(line).collect()
 }

@@ -73,7 +73,7 @@ fn instants(rows: &RecordBatch, at: usize) -> Vec<Option<i64>> {
 }
 
 fn table(rows: &RecordBatch) -> String {
-    pretty_format_batches(&[rows.clone()]).unwrap().to_string()
+    pretty_format_batches(std::slice::from_ref(rows)).unwrap().to_string()
 }
 
 fn reasons(drained: &Drained) -> Vec<(i64, RejectReason, &str)> {
@@ -489,6 +489,7 @@ async fn truncation_starts_over_and_offsets_go_on() {
 }
 
 /// What any cut of the same bytes must agree on.
+#[allow(clippy::type_complexity)] // three lists, compared as they are
 fn facts(drained: &Drained) -> (Vec<i64>, Vec<Option<i64>>, Vec<(i64, RejectReason, String, String)>) {
     let values = drained.batches.iter().flat_map(|b| integers(b, 0)).collect();
     let rejects = drained.rejects.iter().map(|r| (r.offset, r.reason, r.place.clone(), r.raw.clone())).collect();

@@ -55,7 +55,8 @@ pub(crate) trait TextFormat: Debug + Send + Sync {
 /// A block that is one record which cannot be decoded, as its reject.
 pub(crate) fn reject_line(format: &dyn TextFormat, block: &TextBlock, message: String) -> Result<SourceBatch> {
     let wanted = format.wanted();
-    let origin = TextOrigin { block, records: &[0..block.bytes.trim_ascii_end().len()] };
+    let record = 0..block.bytes.trim_ascii_end().len();
+    let origin = TextOrigin { block, records: std::slice::from_ref(&record) };
     let rows = RawRows {
         columns: vec![None; wanted.columns.len()],
         records: vec![],
