@@ -1,2 +1,7 @@
 //! The `highwater` binary.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    highwater::cli::main(std::env::args_os())
+}

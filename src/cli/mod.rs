@@ -8,4 +8,118 @@
 pub mod args;
 pub mod exit;
 pub mod output;
+mod pager;
+mod progress;
+mod repl;
 pub mod report;
+mod run;
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+
+use tokio::runtime::{Builder, Runtime};
+use tracing_subscriber::EnvFilter;
+
+use self::args::{Args, Script};
+use self::exit::Exit;
+use self::report::{Reporter, Style};
+use self::run::{Session, interrupted};
+use crate::engine::Engine;
+use crate::error::Result;
+
+/// The whole program, from its arguments to its exit code.
+pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let mut args = match Args::try_read(words) {
+        Ok(args) => args,
+        Err(error) => {
+            // clap knows which of its messages are answers (`--help`) and which are errors. A closed pipe is neither.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    if args.scripts.is_empty() && !io::stdin().is_terminal() {
+        args.scripts.push(Script::Stdin);
+    }
+    let reporter = Reporter { style: Style::new(args.color, io::stderr().is_terminal()), quiet: args.quiet };
+    let exit = run(&args, reporter);
+    ExitCode::from(exit.code())
+}
+
+fn run(args: &Args, reporter: Reporter) -> Exit {
+    if let Err(failure) = start_logging(args, reporter) {
+        reporter.failure(&failure);
+        return Exit::Statement(crate::ErrorKind::Invalid);
+    }
+    let runtime = match runtime(args) {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            reporter.failure(&format!("cannot start threads: {error}"));
+            return Exit::Failed;
+        }
+    };
+    let engine = match runtime.block_on(open(args)) {
+        Ok(engine) => engine,
+        Err(error) => {
+            reporter.error("", &error);
+            return Exit::Statement(error.kind());
+        }
+    };
+    let mut session = Session::new(engine, args, reporter);
+    let exit = match args.scripts.is_empty() {
+        true => repl::run(&mut session, &runtime, args),
+        false => runtime.block_on(session.run_scripts(&args.scripts)),
+    };
+    let exit = runtime.block_on(close(session, exit));
+    // A pager or a read of standard input may still hold a thread; nothing is lost by not waiting for it.
+    runtime.shutdown_background();
+    exit
+}
+
+async fn open(args: &Args) -> Result<Engine> {
+    let mut builder = match args.in_memory {
+        true => Engine::builder().in_memory(),
+        false => Engine::builder().data_dir(&args.data_dir),
+    };
+    if let Some(workers) = args.workers {
+        builder = builder.workers(workers);
+    }
+    if let Some(rows) = args.batch_rows {
+        builder = builder.batch_rows(rows);
+    }
+    if let Some(interval) = args.epoch_interval {
+        builder = builder.epoch_interval(interval);
+    }
+    builder.build().await
+}
+
+/// Stops the jobs where they are. A second Ctrl-C does not wait for that.
+async fn close(session: Session, exit: Exit) -> Exit {
+    let reporter = session.reporter;
+    tokio::select! {
+        closed = session.engine.shutdown() => match closed {
+            Ok(()) => exit,
+            Err(error) => {
+                reporter.error("", &error);
+                if exit == Exit::Done { Exit::Statement(error.kind()) } else { exit }
+            }
+        },
+        () = interrupted() => Exit::Interrupted,
+    }
+}
+
+fn runtime(args: &Args) -> io::Result<Runtime> {
+    let mut builder = Builder::new_multi_thread();
+    if let Some(workers) = args.workers {
+        builder.worker_threads(workers);
+    }
+    builder.enable_all().thread_name("highwater").build()
+}
+
+fn start_logging(args: &Args, reporter: Reporter) -> Result<(), String> {
+    let filter = EnvFilter::try_new(&args.log).map_err(|error| format!("--log '{}': {error}", args.log))?;
+    let logger = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    // Whoever embeds this function may have a subscriber already; then theirs stays.
+    let _ = logger.with_ansi(reporter.style.is_painted()).with_target(false).compact().try_init();
+    Ok(())
+}

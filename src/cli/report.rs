@@ -135,18 +135,26 @@ fn error_text(text: &str, error: &Error, style: Style) -> String {
 /// The texts of the chain below `error`. Layers like to repeat what is below them: a cause that was said already is
 /// left out.
 fn causes(error: &Error) -> Vec<String> {
-    let mut said = error.to_string();
+    let mut said = error.to_string().to_lowercase();
     let mut causes = Vec::new();
     let mut next = error.source();
     while let Some(cause) = next {
         let text = cause.to_string().trim().to_string();
-        if !text.is_empty() && !said.contains(&text) {
-            said.push_str(&text);
+        let core = core_of(&text);
+        if !said.contains(&core) {
+            said.push_str(&core);
             causes.push(text.replace('\n', "\n    "));
         }
         next = cause.source();
     }
     causes
+}
+
+/// What a message says without the name of its layer and its full stop: of `Schema error: No field named x.` it is
+/// `no field named x`.
+fn core_of(text: &str) -> String {
+    let named = text.split_once(": ").filter(|(layer, _)| layer.ends_with("error"));
+    named.map_or(text, |(_, rest)| rest).trim_end_matches('.').to_lowercase()
 }
 
 #[cfg(test)]
@@ -159,6 +167,8 @@ mod tests {
         let write = Error::new(crate::ErrorKind::Unavailable, "cannot write: disk full").with_source(disk);
         let commit = Error::new(crate::ErrorKind::Unavailable, "cannot commit epoch=`7`").with_source(write);
         assert_eq!(causes(&commit), ["cannot write: disk full"]);
+        let schema = Error::invalid("Schema error: No field named nobody.");
+        assert!(causes(&Error::invalid("no field named nobody").with_source(schema)).is_empty());
     }
 
     #[test]

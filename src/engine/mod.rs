@@ -39,6 +39,8 @@ pub use catalog::NameKind;
 pub use query::StopHandle;
 pub use view::JobProgress;
 
+pub use crate::plan::from_datafusion as rows_error;
+
 use crate::connectors::{PushHandle, PushSource};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Planner, from_datafusion};

@@ -1,0 +1,323 @@
+//! Runs statements one after another and shows what they answer, for scripts and for the REPL.
+
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use futures::{FutureExt, Stream, StreamExt};
+
+use super::args::{Args, Script};
+use super::exit::Exit;
+use super::output::{Arrival, Format, elapsed, row_count, row_writer};
+use super::pager::{Destination, Pager};
+use super::progress::{JobWatch, Progress};
+use super::report::{Reporter, Style};
+use crate::engine::{Engine, Outcome, rows_error};
+use crate::error::Error;
+use crate::sql::{self, Statement};
+
+/// Why a text did not run to its end.
+#[derive(Debug)]
+pub enum Stop {
+    /// A statement failed.
+    Statement(Error),
+    /// Standard output could not be written.
+    Output(io::Error),
+    /// Whoever read standard output has seen enough.
+    OutputClosed,
+    /// Ctrl-C.
+    Interrupted,
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Statement(error)
+    }
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::OutputClosed,
+            _ => Self::Output(error),
+        }
+    }
+}
+
+/// What a person can change while the program runs.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// How rows are printed.
+    pub format: Format,
+    /// Whether a table shows one block per row.
+    pub expanded: bool,
+    /// Whether the time a statement took is told.
+    pub timing: bool,
+    /// Through which program long answers go.
+    pub pager: Option<Pager>,
+}
+
+/// Whether a query waits for the bounded work started before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reading {
+    /// In scripts: a query reads complete results.
+    Complete,
+    /// At the prompt: a query reads what is there now.
+    Now,
+}
+
+/// An engine, and how its answers are shown.
+pub struct Session {
+    /// The engine.
+    pub engine: Engine,
+    /// How answers are shown.
+    pub settings: Settings,
+    /// Where everything else is told.
+    pub reporter: Reporter,
+    /// Which jobs are known to have ended.
+    pub jobs: JobWatch,
+    style: Style,
+    progress: bool,
+}
+
+impl Session {
+    /// A session on `engine` that shows answers as `args` say.
+    pub fn new(engine: Engine, args: &Args, reporter: Reporter) -> Self {
+        Self {
+            engine,
+            settings: Settings { format: args.format, expanded: false, timing: true, pager: None },
+            reporter,
+            jobs: JobWatch::default(),
+            style: Style::new(args.color, io::stdout().is_terminal()),
+            progress: !args.quiet && !args.no_progress && io::stderr().is_terminal(),
+        }
+    }
+
+    /// Runs the scripts in order, then waits until all bounded work is done.
+    pub async fn run_scripts(&mut self, scripts: &[Script]) -> Exit {
+        for script in scripts {
+            let text = match read(script) {
+                Ok(text) => text,
+                Err(failure) => {
+                    self.reporter.failure(&failure);
+                    return Exit::Failed;
+                }
+            };
+            if let Err(stop) = self.run_text(&text, Reading::Complete).await {
+                let in_statement = matches!(stop, Stop::Statement(_));
+                let exit = self.report(&text, stop);
+                if let (Script::File(path), true) = (script, in_statement) {
+                    self.reporter.in_file(path);
+                }
+                return exit;
+            }
+        }
+        match self.wait_for_bounded().await {
+            Ok(()) => Exit::Done,
+            Err(stop) => self.report("", stop),
+        }
+    }
+
+    /// Runs the statements of `text` up to the first that fails. A text with a syntax error runs not at all.
+    ///
+    /// # Errors
+    ///
+    /// What stopped it; see [`Session::report`].
+    pub async fn run_text(&mut self, text: &str, reading: Reading) -> Result<(), Stop> {
+        for statement in sql::parse(text)? {
+            if reading == Reading::Complete && reads_results(&statement) {
+                self.wait_for_bounded().await?;
+            }
+            self.run_statement(statement).await?;
+        }
+        Ok(())
+    }
+
+    /// Tells why a text stopped, and what that means for the exit code.
+    pub fn report(&self, text: &str, stop: Stop) -> Exit {
+        match stop {
+            Stop::Statement(error) => {
+                self.reporter.error(text, &error);
+                Exit::Statement(error.kind())
+            }
+            Stop::Output(error) => {
+                self.reporter.failure(&format!("cannot write the rows: {error}"));
+                Exit::Failed
+            }
+            Stop::OutputClosed => Exit::Done,
+            Stop::Interrupted => {
+                self.reporter.aside("stopped");
+                Exit::Interrupted
+            }
+        }
+    }
+
+    /// Waits until the jobs over bounded sources have ended, with a progress bar where one is wanted.
+    async fn wait_for_bounded(&mut self) -> Result<(), Stop> {
+        let mut progress = Progress::new(self.progress);
+        let ended = {
+            let work = self.engine.wait_for_bounded();
+            tokio::pin!(work);
+            let interrupt = interrupted();
+            tokio::pin!(interrupt);
+            loop {
+                tokio::select! {
+                    ended = &mut work => break ended.map_err(Stop::from),
+                    () = &mut interrupt => break Err(Stop::Interrupted),
+                    () = tokio::time::sleep(Progress::TICK) => progress.draw(&self.engine.progress()),
+                }
+            }
+        };
+        progress.clear();
+        self.tell_ended_jobs();
+        ended
+    }
+
+    /// Says which jobs have ended since the last call, and how.
+    pub fn tell_ended_jobs(&mut self) {
+        for line in self.jobs.newly_ended(&self.engine.progress()) {
+            self.reporter.aside(&line);
+        }
+    }
+
+    async fn run_statement(&mut self, statement: Statement) -> Result<(), Stop> {
+        let started = Instant::now();
+        let outcome = tokio::select! {
+            outcome = self.engine.run(statement) => outcome?,
+            () = interrupted() => return Err(Stop::Interrupted),
+        };
+        match outcome {
+            Outcome::Done { tag, notices } => {
+                for notice in notices {
+                    self.reporter.notice(&format!("{} {notice}", self.reporter.style.bold("notice:")));
+                }
+                self.reporter.aside(&self.with_time(tag, started.elapsed()));
+                Ok(())
+            }
+            Outcome::Rows { schema, rows } => {
+                let rows = rows.map(|batch| batch.map_err(rows_error));
+                let (shown, ended) = self.show(schema, rows, Arrival::Complete, started).await;
+                self.tell_count(shown, ended)
+            }
+            Outcome::Stream { schema, rows, stop } => {
+                let (shown, ended) = self.show(schema, rows, Arrival::Live, started).await;
+                stop.stop();
+                self.tell_count(shown, ended)
+            }
+        }
+    }
+
+    /// Writes rows until they end or something stops them; a format's end is written in any case.
+    async fn show(
+        &self,
+        schema: SchemaRef,
+        mut rows: impl Stream<Item = Result<RecordBatch, Error>> + Unpin,
+        arrival: Arrival,
+        started: Instant,
+    ) -> (Shown, Result<(), Stop>) {
+        let pager = self.settings.pager.as_ref().filter(|_| arrival == Arrival::Complete);
+        let mut out = Destination::new(pager);
+        let mut writer = row_writer(self.settings.format, self.settings.expanded, &schema, arrival, self.style);
+        let mut count = 0;
+        let interrupt = interrupted();
+        tokio::pin!(interrupt);
+        let ended = loop {
+            if interrupt.as_mut().now_or_never().is_some() {
+                break Err(Stop::Interrupted);
+            }
+            let next = match rows.next().now_or_never() {
+                Some(next) => next,
+                None => {
+                    // Nothing more right now: what has been written must not wait in a buffer.
+                    if let Err(error) = out.flush() {
+                        break Err(error.into());
+                    }
+                    tokio::select! {
+                        next = rows.next() => next,
+                        () = &mut interrupt => break Err(Stop::Interrupted),
+                    }
+                }
+            };
+            match next {
+                None => break Ok(()),
+                Some(Err(error)) => break Err(error.into()),
+                Some(Ok(batch)) => {
+                    count += batch.num_rows() as u64;
+                    if let Err(error) = writer.write(&batch, &mut out) {
+                        break Err(error.into());
+                    }
+                }
+            }
+        };
+        if matches!(ended, Err(Stop::Interrupted)) {
+            self.reporter.after_interrupt();
+        }
+        // Before the pager, in which a person may stay for long.
+        let shown = Shown { rows: count, time: started.elapsed() };
+        let closed = writer.finish(&mut out).and_then(|()| out.finish());
+        (shown, ended.and(closed.map_err(Stop::from)))
+    }
+
+    fn tell_count(&self, shown: Shown, ended: Result<(), Stop>) -> Result<(), Stop> {
+        if matches!(ended, Ok(()) | Err(Stop::Interrupted | Stop::OutputClosed)) {
+            self.reporter.aside(&self.with_time(row_count(shown.rows), shown.time));
+        }
+        ended
+    }
+
+    fn with_time(&self, what: String, time: Duration) -> String {
+        match self.settings.timing {
+            true => format!("{what} in {}", elapsed(time)),
+            false => what,
+        }
+    }
+}
+
+/// How much of an answer was shown.
+struct Shown {
+    rows: u64,
+    time: Duration,
+}
+
+/// Resolves at the next Ctrl-C; never where signals cannot be heard.
+pub async fn interrupted() {
+    if tokio::signal::ctrl_c().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Whether a statement reads what views hold, so that a script must wait for it to be complete. A streaming SELECT and
+/// SUBSCRIBE follow rows as they come instead.
+fn reads_results(statement: &Statement) -> bool {
+    match statement {
+        Statement::Select(query) => !query.clauses.is_streaming(),
+        Statement::Explain { analyze, .. } => *analyze,
+        Statement::Show(_) | Statement::Passthrough(_) => true,
+        _ => false,
+    }
+}
+
+/// The text of a script.
+fn read(script: &Script) -> Result<String, String> {
+    match script {
+        Script::Text(text) => Ok(text.clone()),
+        Script::File(path) => read_file(path),
+        Script::Stdin => {
+            let mut text = String::new();
+            match io::stdin().lock().read_to_string(&mut text) {
+                Ok(_) => Ok(text),
+                Err(error) => Err(format!("cannot read standard input: {error}")),
+            }
+        }
+    }
+}
+
+/// The text of a file of statements, without the byte order mark that some editors put first.
+pub fn read_file(path: &Path) -> Result<String, String> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(text.strip_prefix('\u{feff}').map_or(text.clone(), str::to_string)),
+        Err(error) => Err(format!("cannot read file=`{}`: {error}", path.display())),
+    }
+}
