@@ -6,7 +6,7 @@
 CREATE SOURCE bids (
   auction BIGINT, bidder BIGINT, channel VARCHAR, url VARCHAR, price BIGINT, date_time TIMESTAMP,
   WATERMARK FOR date_time AS date_time - INTERVAL '4 seconds'
-) WITH (connector = 'nexmark', 'table' = 'bid', rows = '200000', seed = '1');
+) WITH (connector = 'nexmark', 'table' = 'bid', rows = '200000', seed = '1', late_fraction = '0.01');
 
 CREATE SOURCE auctions (
   id BIGINT, seller BIGINT, category BIGINT, date_time TIMESTAMP,
