@@ -18,7 +18,7 @@ GROUP BY tailnum, window_start, window_end
 ALLOWED LATENESS INTERVAL '12 hours';
 
 -- The busiest.
-SELECT * FROM aircraft_days ORDER BY departures DESC, miles DESC, tailnum LIMIT 10;
+SELECT tailnum, window_start, window_end, departures, miles, destinations FROM aircraft_days ORDER BY departures DESC, miles DESC, tailnum LIMIT 10;
 
 -- Sessions that were published and then merged away, with what took their place.
 SELECT tailnum, window_start, window_end, _version, _reason, _deleted

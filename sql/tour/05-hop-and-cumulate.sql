@@ -29,4 +29,4 @@ WHERE status = 'departed'
 GROUP BY window_start, window_end
 ALLOWED LATENESS INTERVAL '1 hour';
 
-SELECT * FROM so_far_today WHERE window_start = TIMESTAMP '2013-01-02 05:00:00' ORDER BY window_end;
+SELECT window_start, window_end, departures FROM so_far_today WHERE window_start = TIMESTAMP '2013-01-02 05:00:00' ORDER BY window_end;

@@ -31,4 +31,4 @@ SELECT window_start, kind, count(*) AS events
 FROM TUMBLE(TABLE events, DESCRIPTOR(date_time), INTERVAL '10 seconds')
 GROUP BY window_start, window_end, kind;
 
-SELECT * FROM activity ORDER BY window_start, kind LIMIT 6;
+SELECT window_start, kind, events FROM activity ORDER BY window_start, kind LIMIT 6;
