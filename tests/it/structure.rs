@@ -87,7 +87,11 @@ fn sources() -> Vec<File> {
 
 fn is_for_tests(path: &Path) -> bool {
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
-    name.ends_with("tests") || path.iter().any(|part| part == "testing" || part == "testing.rs")
+    // A module that only tests have is declared so beside it.
+    let declared = fs::read_to_string(path.with_file_name("mod.rs")).unwrap_or_default();
+    declared.contains(&format!("#[cfg(test)]\nmod {name};"))
+        || name.ends_with("tests")
+        || path.iter().any(|part| part == "testing" || part == "testing.rs")
 }
 
 fn production(text: &str) -> Vec<String> {
