@@ -59,6 +59,7 @@ impl Lowering<'_> {
         slots.extend((0..aggregate.aggr_expr.len()).map(|i| Slot::At(2 + groups.keys.len() + i)));
         let mut result = Chain::new(node, Stage::Results, Arc::clone(chain.logical()), schema)
             .with_slots(Arc::clone(&aggregate.schema), slots);
+        result.results_of = Some(window.spec.clone());
         result.key_names = groups.keys.iter().map(|key| key.field.name().clone()).collect();
         result.carry(Role::WindowStart, 0);
         result.carry(Role::WindowEnd, 1);

@@ -40,10 +40,6 @@ pub(super) enum Slot {
 pub(super) enum Role {
     /// Event time of the row.
     EventTime,
-    /// Ordinal of the row's split.
-    Split,
-    /// Offset of the row.
-    Offset,
     /// The n-th PARTITION BY key of a session.
     Partition(usize),
     /// The n-th key of the result's identity.
@@ -81,6 +77,8 @@ pub(super) struct Chain {
     pub window: Option<PendingWindow>,
     /// For each key of the identity the name SELECT would give it.
     pub key_names: Vec<String>,
+    /// The window whose results the chain carries.
+    pub results_of: Option<WindowSpec>,
     logical: DFSchemaRef,
     slots: Vec<Slot>,
     carried: BTreeMap<Role, usize>,
@@ -91,7 +89,17 @@ impl Chain {
     /// A chain whose node's output is `output`, of which the first columns are the logical ones.
     pub fn new(node: NodeId, stage: Stage, logical: DFSchemaRef, output: SchemaRef) -> Self {
         let slots = (0..logical.fields().len()).map(Slot::At).collect();
-        Self { node, stage, window: None, key_names: Vec::new(), logical, slots, carried: BTreeMap::new(), output }
+        Self {
+            node,
+            stage,
+            window: None,
+            key_names: Vec::new(),
+            results_of: None,
+            logical,
+            slots,
+            carried: BTreeMap::new(),
+            output,
+        }
     }
 
     /// Says which logical columns are where; one per column of the logical schema.
@@ -100,6 +108,12 @@ impl Chain {
         self.logical = logical;
         self.slots = slots;
         self
+    }
+
+    /// Goes on at `node`, whose output begins with the columns so far.
+    pub fn moved_to(&mut self, node: NodeId, output: SchemaRef) {
+        self.node = node;
+        self.output = output;
     }
 
     /// Makes the column at `index` travel along.
@@ -219,7 +233,8 @@ impl Chain {
         for column in expr.column_refs() {
             if let Slot::At(_) = self.slot(column)? {
                 return Err(Error::unsupported(format!(
-                    "predicate `{expr}` that compares columns of the row with those of its window"
+                    "predicate `{}` that compares columns of the row with those of its window",
+                    expr.human_display()
                 ))
                 .with_hint("split it: conditions on the row in WHERE, conditions on the window in HAVING"));
             }

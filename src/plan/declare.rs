@@ -102,8 +102,27 @@ impl Planner {
             None => None,
         };
         let limits = limits(&create.options, source.boundedness())?;
-        Ok(SourceTable::new(&create.name.node, source, columns, watermark, limits))
+        let table = SourceTable::new(&create.name.node, source, columns, watermark, limits);
+        let archived = ["archive", "batch_location"].iter().any(|option| create.options.contains_key(*option));
+        let table = if archived { table.with_archive() } else { table };
+        Ok(match parquet_path(&create.options) {
+            Some(path) => table.with_parquet(path),
+            None => table,
+        })
     }
+}
+
+/// The path of a source that is made of Parquet files and does not follow them.
+fn parquet_path(options: &Options) -> Option<&String> {
+    let connector = options.get("connector")?;
+    let path = options.get("path")?;
+    let is_file = ["file", "filesystem"].iter().any(|name| connector.eq_ignore_ascii_case(name));
+    let is_parquet = match options.get("format") {
+        Some(format) => format.eq_ignore_ascii_case("parquet"),
+        None => path.to_ascii_lowercase().ends_with(".parquet"),
+    };
+    let follows = options.contains_key("follow") || options.contains_key("source.monitor-interval");
+    (is_file && is_parquet && !follows).then_some(path)
 }
 
 /// Declared columns that the connector reads, in declared order, with places held for computed ones; all the connector's

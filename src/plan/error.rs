@@ -1,6 +1,6 @@
 //! DataFusion's errors as ours, in one place.
 
-use datafusion::common::DataFusionError;
+use datafusion::common::{DataFusionError, SchemaError};
 
 use crate::error::{Error, ErrorKind, Position};
 
@@ -16,7 +16,7 @@ pub fn from_datafusion(error: DataFusionError) -> Error {
         .and_then(|d| d.span)
         .filter(|s| s.start.line > 0)
         .map(|s| Position { line: s.start.line, column: s.start.column });
-    let hint = error.diagnostic().and_then(|d| d.helps.first()).map(|help| help.message.to_lowercase());
+    let hint = hint_of(&error);
     let translated = translate(error);
     let translated = match position {
         Some(position) if translated.position().is_none() => translated.at(position),
@@ -26,6 +26,17 @@ pub fn from_datafusion(error: DataFusionError) -> Error {
         Some(hint) if translated.hint().is_none() => translated.with_hint(hint),
         _ => translated,
     }
+}
+
+fn hint_of(error: &DataFusionError) -> Option<String> {
+    if let DataFusionError::SchemaError(inner, _) = error.find_root()
+        && let SchemaError::FieldNotFound { valid_fields, .. } = inner.as_ref()
+        && !valid_fields.is_empty()
+    {
+        let names: Vec<&str> = valid_fields.iter().map(|column| column.name.as_str()).collect();
+        return Some(format!("there are {}", names.join(", ")));
+    }
+    error.diagnostic().and_then(|d| d.helps.first()).map(|help| help.message.to_lowercase())
 }
 
 fn translate(error: DataFusionError) -> Error {
@@ -60,7 +71,10 @@ fn kind_of(error: &DataFusionError) -> ErrorKind {
 fn text_of(error: &DataFusionError) -> String {
     let root = error.find_root();
     let text = match root {
-        DataFusionError::SchemaError(inner, _) => inner.to_string(),
+        DataFusionError::SchemaError(inner, _) => match inner.as_ref() {
+            SchemaError::FieldNotFound { field, .. } => format!("no column `{}`", field.flat_name()),
+            other => other.to_string(),
+        },
         other => other.message().into_owned(),
     };
     lower(text.split("\n\nbacktrace").next().unwrap_or_default().trim())

@@ -20,6 +20,29 @@ pub fn operators(graph: &OperatorGraph) -> String {
     text
 }
 
+/// Everything decided about a streaming query. `state` says where its state is kept.
+pub fn stream(graph: &OperatorGraph, state: &str) -> String {
+    let mut text = "lowering: streaming\n".to_owned();
+    for node in &graph.nodes {
+        let line = match &node.operator {
+            Operator::Window(spec) => format!("window: {}", spec.window),
+            Operator::Source(spec) => format!("watermark of {}: {}", spec.name, watermark(spec, node)),
+            _ => continue,
+        };
+        text += &line;
+        text.push('\n');
+    }
+    if graph.nodes.iter().any(|node| matches!(node.operator, Operator::Window(_))) {
+        text += &policy(&graph.policy);
+        writeln!(text, "state: {state}").expect("writing to a String does not fail");
+    }
+    text += "operators:\n";
+    for line in operators(graph).lines() {
+        writeln!(text, "  {line}").expect("writing to a String does not fail");
+    }
+    text
+}
+
 fn operator(node: &Node) -> String {
     match &node.operator {
         Operator::Source(spec) => source(spec, node),

@@ -21,6 +21,7 @@ mod chain;
 mod constant;
 mod context;
 mod declare;
+mod enrich;
 mod error;
 pub mod explain;
 mod group_window;
@@ -31,6 +32,7 @@ mod refuse;
 mod source_table;
 mod stream;
 mod types;
+mod whole;
 mod window_call;
 pub mod window_node;
 
@@ -46,7 +48,7 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::datasource::source_as_provider;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::{ExecutionPlan, displayable};
 use datafusion::sql::sqlparser::ast;
 
 pub use self::batch_scan::BatchDecode;
@@ -106,8 +108,9 @@ impl Planner {
     pub async fn plan_stream(&self, query: &StreamQuery) -> Result<OperatorGraph> {
         let plan = self.logical_plan(&query.query).await?;
         refuse::impure_plan(&plan)?;
-        let policy = policy_of(&query.clauses, false)?;
-        stream::lower(plan, policy, &self.state)
+        let has_archive = sources_of(&plan)?.iter().any(SourceTable::has_archive);
+        let policy = policy_of(&query.clauses, has_archive)?;
+        stream::lower(plan, policy, &self.state).await
     }
 
     /// The query with its windows as DataFusion operators, not optimised. Sources are read to their end.
@@ -127,6 +130,26 @@ impl Planner {
     pub async fn plan_batch(&self, query: &ast::Query) -> Result<Arc<dyn ExecutionPlan>> {
         let plan = self.batch_plan(query).await?;
         self.state.create_physical_plan(&plan).await.map_err(from_datafusion)
+    }
+
+    /// EXPLAIN of a streaming query: window, watermark, lateness, policies, emission, operators. `state` says where the
+    /// engine keeps its state.
+    ///
+    /// # Errors
+    ///
+    /// As [`Planner::plan_stream`].
+    pub async fn explain_stream(&self, query: &StreamQuery, state: &str) -> Result<String> {
+        Ok(explain::stream(&self.plan_stream(query).await?, state))
+    }
+
+    /// EXPLAIN BATCH: the physical plan, one operator per line.
+    ///
+    /// # Errors
+    ///
+    /// As [`Planner::plan_batch`].
+    pub async fn explain_batch(&self, query: &ast::Query) -> Result<String> {
+        let plan = self.plan_batch(query).await?;
+        Ok(format!("lowering: batch\n{}", displayable(plan.as_ref()).indent(false)))
     }
 
     /// Whether a query streams: it has one of our clauses, or reads a source that never ends. Otherwise it is a batch query

@@ -74,6 +74,8 @@ pub struct SourceTable {
     columns: Vec<TableColumn>,
     watermark: Option<TableWatermark>,
     limits: SourceLimits,
+    has_archive: bool,
+    parquet: Option<String>,
     schema: SchemaRef,
 }
 
@@ -95,7 +97,31 @@ impl SourceTable {
         limits: SourceLimits,
     ) -> Self {
         let schema = Arc::new(Schema::new(columns.iter().map(|c| Arc::clone(&c.field)).collect::<Vec<_>>()));
-        Self { name: name.into(), source, columns, watermark, limits, schema }
+        Self { name: name.into(), source, columns, watermark, limits, has_archive: false, parquet: None, schema }
+    }
+
+    /// Says that its rows can be read again by a batch run.
+    #[must_use]
+    pub fn with_archive(mut self) -> Self {
+        self.has_archive = true;
+        self
+    }
+
+    /// Says that its rows are the Parquet files at `path`: a file, a folder or a pattern.
+    #[must_use]
+    pub fn with_parquet(mut self, path: impl Into<String>) -> Self {
+        self.parquet = Some(path.into());
+        self
+    }
+
+    /// Where its Parquet files are, if it is made of some.
+    pub fn parquet(&self) -> Option<&str> {
+        self.parquet.as_deref()
+    }
+
+    /// Whether a batch run can read its rows again.
+    pub fn has_archive(&self) -> bool {
+        self.has_archive
     }
 
     /// Catalog name.

@@ -19,19 +19,24 @@ use super::error::{external, from_datafusion};
 use super::leaf::LeafTable;
 use super::optimize::{optimize_rows, simplify};
 use super::source_table::SourceTable;
+use super::whole::{Slotted, WindowPhysicalPlan, needs_whole_window};
 use super::window_node::WindowAssign;
 use crate::error::{Error, Result};
-use crate::operators::graph::{KeyColumn, Node, Operator, OperatorGraph, Policy, RowsSpec};
+use crate::operators::graph::{KeyColumn, Node, NodeId, Operator, OperatorGraph, Policy, RowsSpec};
 
 /// Lowers an analysed plan.
-pub(super) fn lower(plan: LogicalPlan, policy: Policy, state: &SessionState) -> Result<OperatorGraph> {
-    let mut lowering = Lowering { state, nodes: Vec::new(), leaves: Vec::new() };
+pub(super) async fn lower(plan: LogicalPlan, policy: Policy, state: &SessionState) -> Result<OperatorGraph> {
+    let mut lowering = Lowering { state, nodes: vec![], leaves: vec![], tables: vec![], wholes: vec![] };
     let root_schema = Arc::clone(plan.schema());
     let plan = lowering.cut(plan)?;
     let plan = if lowering.leaves.is_empty() { optimize_rows(plan, state)? } else { simplify(plan, state)? };
-    let mut chain = lowering.lower(&plan)?;
-    chain = chain.renamed(root_schema);
-    lowering.finish(chain, policy)
+    let chain = if !lowering.leaves.is_empty() && needs_whole_window(&plan) {
+        lowering.whole_window(&plan)?
+    } else {
+        lowering.lower(&plan)?
+    };
+    lowering.complete().await?;
+    lowering.finish(chain.renamed(root_schema), policy)
 }
 
 pub(super) struct Lowering<'a> {
@@ -39,6 +44,10 @@ pub(super) struct Lowering<'a> {
     pub nodes: Vec<Node>,
     /// Windowed aggregates lowered already; [`LeafTable`]s in the plans stand for them.
     pub leaves: Vec<Chain>,
+    /// Static tables of joins, to be planned.
+    pub tables: Vec<(NodeId, LogicalPlan)>,
+    /// Plans over one window's results, to be planned.
+    pub wholes: Vec<(NodeId, LogicalPlan, Slotted)>,
 }
 
 impl Lowering<'_> {
@@ -80,6 +89,7 @@ impl Lowering<'_> {
             LogicalPlan::SubqueryAlias(alias) => Ok(self.lower(&alias.input)?.renamed(Arc::clone(&alias.schema))),
             LogicalPlan::Aggregate(aggregate) => self.aggregate(aggregate),
             LogicalPlan::Union(union) => self.union(union),
+            LogicalPlan::Join(join) => self.join(join),
             LogicalPlan::Extension(_) if WindowAssign::of(plan).is_some() => {
                 self.assign(WindowAssign::of(plan).expect("checked in the guard"))
             }
@@ -201,6 +211,24 @@ impl Lowering<'_> {
         Ok(chain)
     }
 
+    /// Has DataFusion plan what runs on its operators.
+    async fn complete(&mut self) -> Result<()> {
+        for (node, plan) in std::mem::take(&mut self.tables) {
+            let table = self.state.create_physical_plan(&plan).await.map_err(from_datafusion)?;
+            if let Operator::StaticJoin(spec) = &mut self.nodes[node].operator {
+                Arc::make_mut(spec).table = table;
+            }
+        }
+        for (node, plan, slot) in std::mem::take(&mut self.wholes) {
+            let schema = Arc::clone(&self.nodes[node].schema);
+            let plan = WindowPhysicalPlan::try_new(&plan, schema, slot, self.state).await?;
+            if let Operator::WholeWindow(spec) = &mut self.nodes[node].operator {
+                Arc::make_mut(spec).plan = Arc::new(plan);
+            }
+        }
+        Ok(())
+    }
+
     /// Adds the last projection and names what a reader sees.
     fn finish(mut self, mut chain: Chain, policy: Policy) -> Result<OperatorGraph> {
         let logical = Arc::clone(chain.logical());
@@ -241,7 +269,7 @@ impl Lowering<'_> {
             let selected = chain.slots().iter().position(|s| *s == Slot::At(at));
             let stored_as = match selected {
                 Some(column) => select.field(column).name().clone(),
-                None => unique(&format!("_key_{name}"), &fields),
+                None => unique(&format!("_key_{}", stored_name(name)), &fields),
             };
             let index = selected.unwrap_or(fields.len());
             if selected.is_none() {
@@ -286,4 +314,10 @@ pub(super) fn unique(name: &str, fields: &[Arc<Field>]) -> String {
         return name.to_owned();
     }
     (1..).map(|n| format!("{name}_{n}")).find(|n| !taken(n)).expect("numbers do not run out")
+}
+
+/// A name that every table format takes: letters, digits and single underscores of `name`.
+fn stored_name(name: &str) -> String {
+    let words = name.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join("_")
 }

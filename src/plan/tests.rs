@@ -7,7 +7,7 @@ use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringViewAr
 use arrow::datatypes::{DataType, Field, Schema};
 use async_trait::async_trait;
 use datafusion::catalog::TableProvider;
-use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::context::SessionContext;
 use datafusion::logical_expr::{col, lit};
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::ast;
@@ -86,7 +86,13 @@ fn planner() -> Planner {
         catalog.sources.insert(name.to_owned(), source(name));
     }
     catalog.macros.insert("big".to_owned(), Arc::new(*parse("SELECT ts, k, v * 2 AS v2 FROM s WHERE v > 100").query));
-    Planner::new(Arc::new(catalog), SessionStateBuilder::new_with_default_features().build())
+    let context = SessionContext::new();
+    let names = RecordBatch::try_from_iter([
+        ("k", Arc::new(StringViewArray::from(vec!["a", "b"])) as ArrayRef),
+        ("name", Arc::new(StringViewArray::from(vec!["Ann", "Bob"])) as ArrayRef),
+    ]);
+    context.register_batch("names", names.expect("two columns of two rows")).expect("a new name");
+    Planner::new(Arc::new(catalog), context.state())
 }
 
 fn run<T>(future: impl Future<Output = T>) -> T {
@@ -537,4 +543,292 @@ fn a_batch_knows_calendar_windows() {
         +----------------------------------------------------------+---+
         "#
     );
+}
+
+#[test]
+fn a_static_table_joins_the_rows() {
+    insta::assert_snapshot!(
+        plan(
+            "SELECT window_start, name, sum(v) AS total
+             FROM TUMBLE(s, DESCRIPTOR(ts), INTERVAL '10 seconds') AS t JOIN names AS d ON t.k = d.k AND t.v > 0
+             WHERE name <> 'x' GROUP BY window_start, window_end, name"
+        ),
+        @r#"
+        #0 Source: s, bounded, columns=[ts (event time), k, v]
+        #1 Rows: filter=v@2 > 0, columns=[k, v, ts] <- #0
+        #2 StaticJoin: Inner names, on=[k@0 = k@0] <- #1
+        #3 Rows: columns=[v, name, ts] <- #2
+        #4 Window: TUMBLE size 10 seconds on @2, keys=[name@1 AS name], aggregates=[sum(t.v)] <- #3
+        #5 Versions: columns=[window_start, name, sum(t.v)@3 AS total, window_start@0 AS _window_start, window_end@1 AS _window_end, _event_count] <- #4
+        select=[window_start, name, total] keys=[name@1]
+        "#
+    );
+}
+
+#[test]
+fn exists_and_in_test_a_static_table() {
+    insta::assert_snapshot!(
+        plan(
+            "SELECT window_start, count(*) AS n FROM TUMBLE(s, DESCRIPTOR(ts), INTERVAL '10 seconds') AS t
+             WHERE k IN (SELECT k FROM names WHERE name <> 'Bob') AND NOT EXISTS (SELECT 1 FROM names AS m WHERE m.name = t.pad)
+             GROUP BY window_start, window_end"
+        ),
+        @r#"
+        #0 Source: s, bounded, columns=[ts (event time), k, pad]
+        #1 Rows: columns=[k, pad, ts] <- #0
+        #2 StaticJoin: Semi names, on=[k@0 = k@0] <- #1
+        #3 Rows: columns=[pad, ts] <- #2
+        #4 StaticJoin: Anti names, on=[pad@0 = name@0] <- #3
+        #5 Rows: columns=[ts] <- #4
+        #6 Window: TUMBLE size 10 seconds on @0, keys=[], aggregates=[count(Int64(1))] <- #5
+        #7 Versions: columns=[window_start, count(Int64(1))@2 AS n, window_start@0 AS _window_start, window_end@1 AS _window_end, _event_count] <- #6
+        select=[window_start, n] keys=[]
+        "#
+    );
+}
+
+#[test]
+fn a_left_join_from_the_table_side() {
+    insta::assert_snapshot!(
+        plan(
+            "SELECT window_start, name, count(*) AS n
+             FROM names AS d RIGHT JOIN TUMBLE(s, DESCRIPTOR(ts), INTERVAL '10 seconds') AS t ON t.k = d.k
+             GROUP BY window_start, window_end, name"
+        ),
+        @r#"
+        #0 Source: s, bounded, columns=[ts (event time), k]
+        #1 Rows: columns=[k, ts] <- #0
+        #2 StaticJoin: Left names, on=[k@0 = k@0] <- #1
+        #3 Rows: columns=[name, ts] <- #2
+        #4 Window: TUMBLE size 10 seconds on @1, keys=[name@0 AS name], aggregates=[count(Int64(1))] <- #3
+        #5 Versions: columns=[window_start, name, count(Int64(1))@3 AS n, window_start@0 AS _window_start, window_end@1 AS _window_end, _event_count] <- #4
+        select=[window_start, name, n] keys=[name@1]
+        "#
+    );
+}
+
+#[test]
+fn top_n_re_evaluates_the_window() {
+    insta::assert_snapshot!(
+        plan(
+            "SELECT window_start, k, n FROM (
+                 SELECT *, row_number() OVER (PARTITION BY window_start, window_end ORDER BY n DESC) AS rn FROM (
+                     SELECT window_start, window_end, k, count(*) AS n FROM TUMBLE(s, DESCRIPTOR(ts), INTERVAL '10 seconds') GROUP BY window_start, window_end, k))
+             WHERE rn <= 2"
+        ),
+        @r#"
+        #0 Source: s, bounded, columns=[ts (event time), k]
+        #1 Rows: columns=[k, ts] <- #0
+        #2 Window: TUMBLE size 10 seconds on @1, keys=[k@0 AS k], aggregates=[count(Int64(1))] <- #1
+        #3 WholeWindow: keys=[1] <- #2
+        #4 Versions: columns=[window_start, k, n, window_start@0 AS _window_start, __carried_2@3 AS _window_end, __carried_3@4 AS _event_count] <- #3
+        select=[window_start, k, n] keys=[k@1]
+        "#
+    );
+}
+
+#[test]
+fn distinct_and_a_second_aggregate_within_the_window() {
+    insta::assert_snapshot!(
+        plan(
+            "SELECT window_start, max(n) AS top, count(*) AS keys FROM (
+                 SELECT window_start, window_end, k, count(*) AS n FROM TUMBLE(s, DESCRIPTOR(ts), INTERVAL '10 seconds') GROUP BY window_start, window_end, k)
+             GROUP BY window_start"
+        ),
+        @r#"
+        #0 Source: s, bounded, columns=[ts (event time), k]
+        #1 Rows: columns=[k, ts] <- #0
+        #2 Window: TUMBLE size 10 seconds on @1, keys=[k@0 AS k], aggregates=[count(Int64(1))] <- #1
+        #3 WholeWindow: keys=[] <- #2
+        #4 Versions: columns=[window_start, top, keys, window_start@0 AS _window_start, __carried_1@3 AS _window_end, __carried_2@4 AS _event_count] <- #3
+        select=[window_start, top, keys] keys=[]
+        "#
+    );
+}
+
+#[test]
+fn what_a_stream_cannot_do_is_refused_with_what_would_work() {
+    const COUNTS: &str = "SELECT window_start, window_end, k, count(*) AS n
+        FROM TUMBLE(s, DESCRIPTOR(ts), INTERVAL '10 seconds') GROUP BY window_start, window_end, k";
+    let cases = [
+        "SELECT k, count(*) FROM s GROUP BY k".to_owned(),
+        "SELECT DISTINCT k FROM s".to_owned(),
+        "SELECT k, row_number() OVER (ORDER BY v) FROM s".to_owned(),
+        "SELECT a.k FROM s AS a JOIN s2 AS b ON a.k = b.k".to_owned(),
+        format!("{COUNTS} ORDER BY n"),
+        format!("{COUNTS} LIMIT 5"),
+        format!("SELECT k, sum(n) FROM ({COUNTS}) GROUP BY k"),
+        format!("SELECT k, rank() OVER (ORDER BY n) FROM ({COUNTS})"),
+        format!("SELECT DISTINCT k FROM ({COUNTS})"),
+        "SELECT window_start, now() AS at, count(*) FROM TUMBLE(s, DESCRIPTOR(ts), INTERVAL '1 hour')
+            GROUP BY window_start, window_end"
+            .to_owned(),
+        "SELECT count(*) FROM TUMBLE(s, DESCRIPTOR(ts), INTERVAL '1 hour') WHERE random() > 0.5
+            GROUP BY window_start, window_end"
+            .to_owned(),
+        "SELECT k, count(*) FROM TUMBLE(s, DESCRIPTOR(ts), INTERVAL '1 hour') GROUP BY k".to_owned(),
+        "SELECT count(*) FROM TUMBLE(s, DESCRIPTOR(v), INTERVAL '1 hour') GROUP BY window_start, window_end".to_owned(),
+        "SELECT count(*) FROM TUMBLE(names, DESCRIPTOR(name), INTERVAL '1 hour') GROUP BY window_start, window_end".to_owned(),
+        "SELECT window_start, k, count(*) FROM SESSION(TABLE s, DESCRIPTOR(ts), INTERVAL '1 hour')
+            GROUP BY window_start, window_end, k"
+            .to_owned(),
+        "SELECT window_start, count(*) FROM CUMULATE(s, DESCRIPTOR(ts), INTERVAL '1 hour', INTERVAL '1 day')
+            GROUP BY window_start"
+            .to_owned(),
+        "SELECT count(*) FROM TUMBLE(s, DESCRIPTOR(ts), INTERVAL '1 hour') WHERE ts < window_start + INTERVAL '5 minutes'
+            GROUP BY window_start, window_end"
+            .to_owned(),
+        "SELECT count(*) FROM s GROUP BY tumble(ts, INTERVAL '1 hour'), hop(ts, INTERVAL '1 hour', INTERVAL '2 hours')"
+            .to_owned(),
+        "SELECT tumble(ts, INTERVAL '1 hour') FROM s".to_owned(),
+        "SELECT missing FROM s".to_owned(),
+        "SELECT k FROM missing".to_owned(),
+        "SELECT k FROM names FOR SYSTEM_TIME AS OF TIMESTAMP '2024-01-01 00:00:00'".to_owned(),
+        "SELECT k FROM TUMBLE(s, DESCRIPTOR(ts), INTERVAL '1 hour')".to_owned(),
+        "SELECT count(*) FROM TUMBLE((SELECT window_start, ts FROM TUMBLE(s, DESCRIPTOR(ts), INTERVAL '1 hour')),
+            DESCRIPTOR(ts), INTERVAL '1 hour') GROUP BY window_start"
+            .to_owned(),
+        "SELECT count(*) FROM TUMBLE(s, DESCRIPTOR(ts), INTERVAL '1 hour') GROUP BY CUBE(window_start, k)".to_owned(),
+    ];
+    let mut text = String::new();
+    for sql in cases {
+        let error = error(&sql);
+        let hint = error.hint().unwrap_or("-");
+        text += &format!("{:?}: {error}\n    hint: {hint}\n", error.kind());
+    }
+    insta::assert_snapshot!(text, @r#"
+    Unsupported: aggregate over a stream without a window: it would never be complete
+        hint: read FROM TUMBLE(TABLE source, DESCRIPTOR(event_time), INTERVAL '1 minute') and add window_start, window_end to GROUP BY
+    Unsupported: DISTINCT before a window
+        hint: GROUP BY the columns within the window
+    Unsupported: OVER across windows
+        hint: PARTITION BY window_start, window_end, or compute it when reading the view
+    Unsupported: join of two streams
+        hint: join with a table, or join the two views when reading them
+    Unsupported: ORDER BY over the whole result of a stream
+        hint: ORDER BY when reading the view
+    Unsupported: LIMIT over the whole result of a stream
+        hint: LIMIT when reading the view, or rank per window with row_number()
+    Unsupported: aggregate across windows: `sum(n)`
+        hint: group by window_start, window_end, put a second window over the results, or aggregate the view
+    Unsupported: OVER across windows: `rank() ORDER BY [n ASC NULLS LAST] RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW`
+        hint: PARTITION BY window_start, window_end, or compute it when reading the view
+    Unsupported: DISTINCT across windows
+        hint: select window_start and window_end too, or use DISTINCT when reading the view
+    Invalid: function `now()` in a view: it reads the clock or the session, so live and batch could not agree
+        hint: use the event time, or a column of the row
+    Invalid: function `random()` in a view: it gives another value each time, so live and batch could not agree
+        hint: use the event time, or a column of the row
+    Invalid: GROUP BY leaves out the window
+        hint: add window_start, window_end to GROUP BY
+    Invalid: window over column `v`, which is not the source's event time `ts`
+        hint: use ts, the column of the WATERMARK FOR clause
+    Unsupported: streaming read of `names`, which is no source
+        hint: declare it with CREATE SOURCE … WATERMARK FOR …, or leave out ALLOWED LATENESS and EMIT to run a batch query
+    Invalid: SESSION without PARTITION BY beside the keys k in GROUP BY
+        hint: write SESSION(TABLE t PARTITION BY k, DESCRIPTOR(ts), gap), or GROUP BY session(ts, gap), k
+    Unsupported: GROUP BY window_start alone over CUMULATE, whose windows share a start
+        hint: add window_end to GROUP BY
+    Unsupported: predicate `s.ts < window_start + IntervalMonthDayNano { months: 0, days: 0, nanoseconds: 300000000000 }` that compares columns of the row with those of its window
+        hint: split it: conditions on the row in WHERE, conditions on the window in HAVING
+    Unsupported: GROUP BY of two windows at line 1, column 33
+        hint: declare one view per window
+    Invalid: TUMBLE is not in GROUP BY at line 1, column 8
+        hint: group by the same call, or use it in FROM
+    Invalid: no column `missing` at line 1, column 8
+        hint: there are ts, k, v, x, pad
+    Invalid: table 'missing' not found at line 1, column 15
+        hint: -
+    Unsupported: FOR SYSTEM_TIME AS OF on `names`, which is no materialized view
+        hint: only the results of a materialized view keep their past
+    Unsupported: rows of a window without an aggregate over them
+        hint: GROUP BY window_start, window_end
+    Invalid: the input of TUMBLE already has a column `window_start` at line 1, column 22
+        hint: give the inner window's columns other names with AS
+    Unsupported: GROUPING SETS, CUBE and ROLLUP over a window
+        hint: declare one view per grouping, or aggregate the view when reading it
+    "#);
+}
+
+#[test]
+fn explain_hides_no_default() {
+    let query = parse(
+        "SELECT window_start, k, count(*) AS n FROM HOP(s, DESCRIPTOR(ts), INTERVAL '1 minute', INTERVAL '1 hour')
+         GROUP BY window_start, window_end, k
+         ALLOWED LATENESS INTERVAL '90 minutes' ON LATE UPDATE MAX 10 UPDATES EMIT CHANGES EVERY INTERVAL '5 seconds'",
+    );
+    let text = run(planner().explain_stream(&query, "memory")).expect("a plan");
+    insta::assert_snapshot!(text, @r#"
+    lowering: streaming
+    watermark of s: ts AS ts@0 - IntervalMonthDayNano { months: 0, days: 0, nanoseconds: 5000000000 }, idle timeout none
+    window: HOP slide 1 minute, size 1 hour
+    allowed lateness: 1 hour 30 minutes
+    on late: UPDATE MAX 10 UPDATES
+    on expired: SIDE OUTPUT
+    emit: CHANGES EVERY 5 seconds
+    state: memory
+    operators:
+      #0 Source: s, bounded, columns=[ts (event time), k]
+      #1 Rows: columns=[k, ts] <- #0
+      #2 Window: HOP slide 1 minute, size 1 hour on @1, keys=[k@0 AS k], aggregates=[count(Int64(1))] <- #1
+      #3 Versions: columns=[window_start, k, count(Int64(1))@3 AS n, window_start@0 AS _window_start, window_end@1 AS _window_end, _event_count] <- #2
+    "#);
+    let plain =
+        parse("SELECT window_end, count(*) FROM TUMBLE(s, DESCRIPTOR(ts), INTERVAL '1 hour') GROUP BY window_end");
+    insta::assert_snapshot!(run(planner().explain_stream(&plain, "memory")).expect("a plan"), @r#"
+    lowering: streaming
+    watermark of s: ts AS ts@0 - IntervalMonthDayNano { months: 0, days: 0, nanoseconds: 5000000000 }, idle timeout none
+    window: TUMBLE size 1 hour
+    allowed lateness: 0 seconds
+    on late: no row is late: L is zero
+    on expired: SIDE OUTPUT
+    emit: ON WINDOW CLOSE
+    state: memory
+    operators:
+      #0 Source: s, bounded, columns=[ts (event time)]
+      #1 Window: TUMBLE size 1 hour on @0, keys=[], aggregates=[count(Int64(1))] <- #0
+      #2 Versions: columns=[#0@1 AS window_end, #1@2 AS count(*), window_start@0 AS _window_start, #0@1 AS _window_end, _event_count] <- #1
+    "#);
+}
+
+#[test]
+fn clauses_that_could_do_nothing_are_refused() {
+    const COUNT: &str =
+        "SELECT count(*) FROM TUMBLE(s, DESCRIPTOR(ts), INTERVAL '1 hour') GROUP BY window_start, window_end";
+    let mut text = String::new();
+    for clauses in [
+        "ON LATE DROP",
+        "ALLOWED LATENESS INTERVAL '1 month'",
+        "ALLOWED LATENESS INTERVAL '1 hour' ON LATE RECOMPUTE",
+        "ON EXPIRED RECOMPUTE",
+        "EMIT CHANGES EVERY INTERVAL '0 seconds'",
+    ] {
+        let error = match crate::sql::parse_one(&format!("{COUNT} {clauses}")) {
+            Err(error) => error,
+            Ok(_) => error(&format!("{COUNT} {clauses}")),
+        };
+        text += &format!("{error}\n    hint: {}\n", error.hint().unwrap_or("-"));
+    }
+    insta::assert_snapshot!(text, @r#"
+    ON LATE without ALLOWED LATENESS: no row would ever be late, only expired at line 1, column 101
+        hint: add ALLOWED LATENESS INTERVAL '1 hour', or use ON EXPIRED
+    ALLOWED LATENESS must be a length of days or less, not negative at line 1, column 101
+        hint: months differ in length: say 30 days
+    ON LATE RECOMPUTE without an archive to compute from at line 1, column 136
+        hint: give the source archive = '…' or batch_location = '…' in WITH ( … )
+    ON EXPIRED RECOMPUTE without an archive to compute from at line 1, column 101
+        hint: give the source archive = '…' or batch_location = '…' in WITH ( … )
+    EVERY must be above zero, is `0 seconds` at line 1, column 120
+        hint: -
+    "#);
+}
+
+#[test]
+fn a_query_streams_by_its_clauses_or_its_source() {
+    let streams = |sql: &str| run(planner().is_streaming(&parse(sql))).expect("a plan");
+    assert!(!streams("SELECT count(*) FROM s"), "bounded, no clause");
+    assert!(streams(
+        "SELECT count(*) FROM TUMBLE(s, DESCRIPTOR(ts), INTERVAL '1 hour') GROUP BY window_end EMIT CHANGES"
+    ));
+    assert!(!streams("SELECT count(*) FROM names"));
 }
