@@ -33,6 +33,7 @@ use datafusion::physical_expr::{
 };
 use datafusion::physical_plan::InputDistributionRequirements;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -128,7 +129,12 @@ impl TableProvider for HistoryTable {
         let files = self.table.state.files(&self.table.id);
         let files = Table::prune(&stored.results, files.to_vec(), filter.as_ref())?;
         let every: Vec<usize> = (0..stored.results.fields().len()).collect();
-        let scan = self.table.scan(session, &stored.results, &files, &every, filter.as_ref())?;
+        let mut scan = self.table.scan(session, &stored.results, &files, &every, filter.as_ref())?;
+        if let Some(filter) = filter {
+            // The scan only skips by it, yet the optimizer takes what it says for granted: with `k = 'a'` it would leave
+            // `k` out of the order below, and versions of other keys would stand between those of one.
+            scan = Arc::new(FilterExec::try_new(filter, scan)?);
+        }
         let order = order(stored);
         let sorted = SortExec::new(order.clone(), scan).with_preserve_partitioning(true);
         let merged = Arc::new(SortPreservingMergeExec::new(order, Arc::new(sorted)));
