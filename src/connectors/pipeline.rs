@@ -13,9 +13,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Int64Array, RecordBatch, RecordBatchOptions, StringArray};
+use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, RecordBatchOptions, StringArray};
 use arrow::compute::cast;
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::{DataType, Schema, SchemaRef, TimeUnit, TimestampMicrosecondType};
 use async_trait::async_trait;
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -27,6 +27,7 @@ use super::definition::guess;
 use super::formats::Wanted;
 use super::{ColumnDefinition, DecodeJob, Notes, Offsets, Position, ReadOptions, SourceBatch, SplitEvent, SplitReader};
 use crate::error::{Error, ErrorKind, Result};
+use crate::time::{Unit, unit_hint};
 
 /// Metadata keys a column can be declared with.
 const METADATA_KEYS: &[&str] = &["file", "file.name", "file.path", "offset", "split"];
@@ -174,6 +175,8 @@ pub(crate) struct Pipeline<P> {
     /// Records below this offset were read before the position we started from.
     skip_below: i64,
     ended: bool,
+    /// Whether the times of the first rows have been looked at.
+    looked: bool,
 }
 
 /// What is kept of a stretch while its job runs.
@@ -211,6 +214,7 @@ impl<P: Producer> Pipeline<P> {
             offset,
             skip_below,
             ended: false,
+            looked: false,
         })
     }
 
@@ -263,6 +267,10 @@ impl<P: Producer> Pipeline<P> {
         if offsets.is_empty() && rejects.is_empty() && notes == Notes::default() {
             return Ok(vec![]);
         }
+        if !self.looked && decoded.num_rows() > 0 {
+            self.looked = true;
+            warn_of_units(&decoded, &self.shape.wanted);
+        }
         let rows = self.with_metadata(&decoded, &offsets, &start.file, &tail.path)?;
         let whole = Whole { rows, offsets, rejects, start, end, bytes: batch.bytes, notes };
         Ok(whole.cut(self.options.batch_rows.max(1)))
@@ -290,6 +298,25 @@ impl<P: Producer> Pipeline<P> {
             .collect::<Result<Vec<_>, _>>()
             .and_then(|columns| RecordBatch::try_new_with_options(Arc::clone(&self.shape.schema), columns, &options))
             .map_err(|e| Error::invalid("a metadata column has a type its value does not fit").with_source(e))
+    }
+}
+
+/// Says so if the first times look as if they were integers of another unit than declared (T8, C76).
+fn warn_of_units(first: &RecordBatch, wanted: &Wanted) {
+    const SAMPLE_ROWS: usize = 100;
+    for (column, array) in wanted.columns.iter().zip(first.columns()) {
+        let DataType::Timestamp(unit, _) = column.data_type else { continue };
+        let (declared, to_integer): (Unit, fn(i64) -> i64) = match unit {
+            TimeUnit::Second => (Unit::Seconds, |us| us / 1_000_000),
+            TimeUnit::Millisecond => (Unit::Millis, |us| us / 1_000),
+            TimeUnit::Microsecond => (Unit::Micros, |us| us),
+            TimeUnit::Nanosecond => (Unit::Nanos, |us| us.saturating_mul(1_000)),
+        };
+        let times = array.as_primitive::<TimestampMicrosecondType>();
+        let sample: Vec<i64> = times.iter().flatten().take(SAMPLE_ROWS).map(to_integer).collect();
+        if let Some(hint) = unit_hint(&sample, declared) {
+            tracing::warn!(column = %column.name, "{hint}");
+        }
     }
 }
 

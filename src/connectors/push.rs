@@ -292,6 +292,11 @@ impl PushHandle {
         self.shared.end(&End::Closed);
     }
 
+    /// As [`PushSource::fail`].
+    pub fn fail(&self, why: &str) {
+        self.shared.end(&End::Failed(why.to_string()));
+    }
+
     /// Whether the source has ended.
     pub fn is_closed(&self) -> bool {
         lock(&self.log.state).end.is_some()

@@ -300,11 +300,11 @@ impl Source for FileSource {
         Ok(Box::new(Pipeline::try_new(producer, name, shape, options, from)?))
     }
 
+    /// None where it says nothing: of a source that is followed, or of compressed text, whose rows are counted unpacked.
     fn total_bytes(&self) -> Option<u64> {
-        if self.follow.is_some() {
-            return None;
-        }
-        Some(self.pattern.list().ok()?.iter().map(|file| file.bytes).sum())
+        let plain = |name: &str| self.compression.unwrap_or_else(|| Compression::of_name(name)) == Compression::None;
+        let files = if self.follow.is_none() { self.pattern.list().ok()? } else { return None };
+        files.iter().map(|file| plain(&file.name).then_some(file.bytes)).sum()
     }
 }
 

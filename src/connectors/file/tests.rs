@@ -287,6 +287,32 @@ async fn metadata_columns_tell_file_offset_and_split() {
 }
 
 #[tokio::test]
+async fn rows_are_counted_where_no_column_is_asked_for() {
+    for (name, text) in [("x.json", "{\"v\":1}\nbad\n{\"v\":\"x\"}\n"), ("x.csv", "v\n1\n2,3\nx\n")] {
+        let folder = Folder::with(&[(name, text)]);
+        let source = source(&folder.at(name), &[column("v", DataType::Int64)], &[]).unwrap();
+        let split = source.splits().await.unwrap().remove(0);
+        let mut options = inline_options(&source);
+        options.projection = vec![];
+        let read = drain(&source, &split, None, options).await;
+        assert_eq!(read.offsets, [0, 2], "a value of a wrong type is found by the readers that need it");
+        assert_eq!(reasons(&read).len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn text_that_is_not_utf8_is_malformed() {
+    let folder = Folder::new();
+    folder.write("x.json", b"{\"v\":\"a\"}\n{\"v\":\"\xff\"}\n");
+    folder.write("x.csv", b"v\na\n\xff\n");
+    for name in ["x.json", "x.csv"] {
+        let read = read(&source(&folder.at(name), &[column("v", DataType::Utf8)], &[]).unwrap()).await;
+        assert_eq!(read.offsets, [0]);
+        assert_eq!(read.rejects[0].reason, RejectReason::Malformed);
+    }
+}
+
+#[tokio::test]
 async fn wrong_definitions_are_refused_with_a_hint() {
     let v = [column("v", DataType::Int64)];
     assert_eq!(source("/nowhere/x.json", &v, &[("formt", "json")]).unwrap_err().hint(), Some("did you mean 'format'?"));

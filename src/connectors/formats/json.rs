@@ -110,6 +110,9 @@ fn decode_lines(bytes: &[u8], lines: &[Range<usize>], schema: &SchemaRef) -> Res
 
 /// Why a single line was refused.
 fn classify(line: &[u8], message: String) -> RowError {
+    if let Err(e) = std::str::from_utf8(line) {
+        return RowError { reason: RejectReason::Malformed, message: format!("no UTF-8: {e}") };
+    }
     if let Err(e) = serde_json::from_slice::<serde::de::IgnoredAny>(line) {
         return RowError { reason: RejectReason::Malformed, message: format!("no JSON: {e}") };
     }
