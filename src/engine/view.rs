@@ -171,7 +171,7 @@ impl Engine {
     }
 
     async fn plan_view(&self, create: &CreateMaterializedView) -> Result<(Arc<OperatorGraph>, Vec<String>)> {
-        let graph = self.planner().plan_stream(&create.query).await?;
+        let graph = self.planner().plan_view(&create.query).await?;
         if graph.nodes.iter().any(|node| matches!(node.operator, Operator::PassThrough)) {
             return Err(Error::unsupported("a materialized view without a windowed aggregation")
                 .at(create.query.position)

@@ -33,6 +33,7 @@ mod source_table;
 mod stream;
 mod types;
 mod whole;
+mod whole_rows;
 mod window_call;
 pub mod window_node;
 

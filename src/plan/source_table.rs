@@ -77,14 +77,14 @@ pub struct SourceTable {
     has_archive: bool,
     parquet: Option<String>,
     schema: SchemaRef,
+    /// Whether every column is read, so that refused rows can be kept whole.
+    whole_rows: bool,
 }
 
 /// A [`SourceSpec`] and where the columns of the scan it was made for are in its output.
 pub(super) struct PlannedSource {
     pub spec: SourceSpec,
     pub schema: SchemaRef,
-    /// For each output column the table column it is.
-    pub columns: Vec<usize>,
 }
 
 impl SourceTable {
@@ -97,7 +97,24 @@ impl SourceTable {
         limits: SourceLimits,
     ) -> Self {
         let schema = Arc::new(Schema::new(columns.iter().map(|c| Arc::clone(&c.field)).collect::<Vec<_>>()));
-        Self { name: name.into(), source, columns, watermark, limits, has_archive: false, parquet: None, schema }
+        Self {
+            name: name.into(),
+            source,
+            columns,
+            watermark,
+            limits,
+            has_archive: false,
+            parquet: None,
+            schema,
+            whole_rows: false,
+        }
+    }
+
+    /// The same table, read with all its columns.
+    #[must_use]
+    pub(super) fn with_whole_rows(mut self) -> Self {
+        self.whole_rows = true;
+        self
     }
 
     /// Says that its rows can be read again by a batch run.
@@ -172,6 +189,10 @@ impl SourceTable {
                 }
             }
         }
+        if self.whole_rows {
+            let rest: Vec<usize> = (0..self.columns.len()).filter(|column| !columns.contains(column)).collect();
+            columns.extend(rest);
+        }
         let projection = self.physical_columns(&columns)?;
         let physical = DFSchema::try_from(
             self.source
@@ -212,7 +233,6 @@ impl SourceTable {
                 rejects_max: self.limits.rejects_max,
             },
             schema: Arc::new(Schema::new(fields)),
-            columns,
         })
     }
 
