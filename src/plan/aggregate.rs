@@ -14,6 +14,7 @@ use datafusion::physical_expr::expressions::Column as PhysicalColumn;
 
 use super::chain::{Chain, PendingWindow, Role, Slot, Stage, bound, without_alias};
 use super::error::from_datafusion;
+use super::ordered::in_arrival_order;
 use super::source_table::compile;
 use super::stream::{Lowering, unique};
 use super::window_node::{WINDOW_END, WINDOW_START, WindowColumn, instant_type};
@@ -231,13 +232,15 @@ fn calls(aggregate: &Aggregate, chain: &Chain) -> Result<Vec<AggregateCall>> {
                         .with_hint("compute it from the aggregates in the SELECT list"));
                 }
             }
+            let ordered = in_arrival_order(expr, chain)?;
             let lowered = LoweredAggregateBuilder::new(
-                expr,
+                &ordered,
                 &logical,
                 logical.as_arrow(),
                 &ExecutionProps::new(),
                 &PhysicalPlanningContext::default(),
             )
+            .with_name(expr.schema_name().to_string())
             .build()
             .map_err(from_datafusion)?;
             Ok(AggregateCall { function: lowered.aggregate, filter: lowered.filter })

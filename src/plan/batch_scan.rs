@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
-use datafusion::catalog::Session;
+use arrow::datatypes::{DataType, SchemaRef, TimeUnit};
+use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::{DFSchema, Result as DfResult};
+use datafusion::datasource::file_format::parquet::ParquetFormat;
+use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::projection::ProjectionExec;
@@ -14,7 +16,7 @@ use futures::future::{BoxFuture, FutureExt, ready};
 use futures::stream;
 
 use super::error::external;
-use super::source_table::{SourceTable, compile};
+use super::source_table::{ColumnValue, SourceTable, compile};
 use crate::connectors::{DecodeJob, DecodePool, ReadOptions, Source, SourceBatch, Split, SplitEvent, SplitReader};
 use crate::error::{Error, Result};
 
@@ -39,6 +41,9 @@ pub(super) async fn scan(
     let wanted = projection.unwrap_or(&all);
     let physical = table.physical_columns(wanted).map_err(external)?;
     let schema: SchemaRef = Arc::new(table.source().schema().project(&physical)?);
+    if let Some(plan) = parquet(table, state, &schema, wanted).await? {
+        return Ok(plan);
+    }
     let pool = match state.config().get_extension::<BatchDecode>() {
         Some(decode) => Arc::clone(&decode.0),
         None => Arc::new(InPlace) as Arc<dyn DecodePool>,
@@ -64,6 +69,41 @@ pub(super) async fn scan(
         .collect::<Result<Vec<_>>>()
         .map_err(external)?;
     Ok(Arc::new(ProjectionExec::try_new(columns, scan)?))
+}
+
+/// DataFusion's own scan, where the source is nothing but Parquet files that hold the columns wanted as declared.
+async fn parquet(
+    table: &SourceTable,
+    state: &dyn Session,
+    schema: &SchemaRef,
+    wanted: &[usize],
+) -> DfResult<Option<Arc<dyn ExecutionPlan>>> {
+    let Some(path) = table.parquet() else { return Ok(None) };
+    let direct = wanted.iter().all(|c| matches!(table.columns()[*c].value, ColumnValue::Physical(_)));
+    if !direct || wanted.is_empty() {
+        return Ok(None);
+    }
+    let url = ListingTableUrl::parse(path)?;
+    let options = ListingOptions::new(Arc::new(ParquetFormat::default()));
+    let Ok(files) = options.infer_schema(state, &url).await else { return Ok(None) };
+    let as_declared = schema.fields().iter().all(|field| {
+        files.field_with_name(field.name()).is_ok_and(|file| same_values(file.data_type(), field.data_type()))
+    });
+    if !as_declared {
+        return Ok(None);
+    }
+    let config = ListingTableConfig::new(url).with_listing_options(options).with_schema(Arc::clone(schema));
+    let order: Vec<usize> =
+        wanted.iter().map(|column| schema.index_of(table.columns()[*column].field.name())).collect::<Result<_, _>>()?;
+    ListingTable::try_new(config)?.scan(state, Some(&order), &[], None).await.map(Some)
+}
+
+/// Whether reading `file` as `declared` is the same values: only the representation of texts and the zone of instants
+/// may differ.
+fn same_values(file: &DataType, declared: &DataType) -> bool {
+    let text = |t: &DataType| matches!(t, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
+    let instant = |t: &DataType| matches!(t, DataType::Timestamp(TimeUnit::Microsecond, _));
+    file == declared || (text(file) && text(declared)) || (instant(file) && instant(declared))
 }
 
 /// One split of a source as a partition.

@@ -24,13 +24,16 @@ mod declare;
 mod enrich;
 mod error;
 pub mod explain;
+mod floats;
 mod group_window;
 mod leaf;
 mod optimize;
+mod ordered;
 mod policy;
 mod refuse;
 mod source_table;
 mod stream;
+mod sum;
 mod types;
 mod whole;
 mod whole_rows;
@@ -98,7 +101,8 @@ impl Planner {
     /// `Invalid` for unknown names and wrong types, `Unsupported` for what cannot be planned.
     pub async fn logical_plan(&self, query: &ast::Query) -> Result<LogicalPlan> {
         let plan = context::query_to_plan(query, self.catalog.as_ref(), &self.state, 0).await?;
-        optimize::analyze(plan, &self.state)
+        let plan = optimize::analyze(plan, &self.state)?;
+        floats::normalise(sum::widen(plan)?)
     }
 
     /// The query as a graph for the streaming engine.

@@ -17,6 +17,7 @@ use super::*;
 use crate::connectors::Source;
 use crate::connectors::memory::MemorySource;
 use crate::error::Error;
+use crate::operators::graph::Operator;
 use crate::sql::Statement;
 use crate::watermark::{Strategy, WatermarkSpec};
 
@@ -146,8 +147,8 @@ fn select_may_leave_out_keys_and_window() {
         #0 Source: s, bounded, columns=[ts (event time), k, v]
         #1 Rows: columns=[k, v, ts] <- #0
         #2 Window: TUMBLE size 10 seconds on @2, keys=[k@0 AS k, v@1 % 10 AS s.v % Int64(10)], aggregates=[max(s.v)] <- #1
-        #3 Versions: columns=[#3@4 AS top, #1@2 AS _key_k, #2@3 AS _key_s.v % Int64(10), window_start@0 AS _window_start, #0@1 AS _window_end, _event_count] <- #2
-        select=[top] keys=[_key_k@1, _key_s.v % Int64(10)@2]
+        #3 Versions: columns=[#3@4 AS top, #1@2 AS _key_k, #2@3 AS _key_s_v_Int64_10, window_start@0 AS _window_start, #0@1 AS _window_end, _event_count] <- #2
+        select=[top] keys=[_key_k@1, _key_s_v_Int64_10@2]
         "#
     );
 }
@@ -304,8 +305,8 @@ fn distinct_filter_and_order_stay_inside() {
              FROM TUMBLE(s, DESCRIPTOR(ts), INTERVAL '10 seconds') GROUP BY window_start, window_end"
         ),
         @r#"
-        #0 Source: s, bounded, columns=[ts (event time), k, v, x]
-        #1 Rows: columns=[k, v, x, ts] <- #0
+        #0 Source: s, bounded, columns=[ts (event time), k, v, x, _split, _offset]
+        #1 Rows: columns=[k, v, x, ts, _split, _offset] <- #0
         #2 Window: TUMBLE size 10 seconds on @3, keys=[], aggregates=[count(DISTINCT s.k), sum(s.v) FILTER (WHERE s.x > Int64(0)) FILTER x@2 > 0, array_agg(s.k) ORDER BY [s.v DESC NULLS FIRST]] <- #1
         #3 Versions: columns=[window_start, count(DISTINCT s.k)@2 AS keys, sum(s.v) FILTER (WHERE s.x > Int64(0))@3 AS positive, array_agg(s.k) ORDER BY [s.v DESC NULLS FIRST]@4 AS names, window_start@0 AS _window_start, window_end@1 AS _window_end, _event_count] <- #2
         select=[window_start, keys, positive, names] keys=[]
@@ -647,6 +648,40 @@ fn distinct_and_a_second_aggregate_within_the_window() {
 }
 
 #[test]
+fn the_plan_of_a_whole_window_runs() {
+    let graph = graph(
+        "SELECT k, n, rank() OVER (PARTITION BY window_end ORDER BY n DESC) AS place FROM (
+             SELECT window_start, window_end, k, count(*) AS n FROM TUMBLE(s, DESCRIPTOR(ts), INTERVAL '10 seconds')
+             GROUP BY window_start, window_end, k)",
+    );
+    let (input, spec) = graph
+        .nodes
+        .iter()
+        .find_map(|node| match &node.operator {
+            Operator::WholeWindow(spec) => Some((node.inputs[0], spec)),
+            _ => None,
+        })
+        .expect("OVER needs the whole window");
+    let rows = |text: &str| crate::testing::table::parse(&graph.nodes[input].schema, text);
+    let one = rows(
+        "0 | 10 | a | 5 | 5
+         0 | 10 | b | 9 | 9",
+    );
+    let first = spec.plan.evaluate(&one).expect("a plan over two rows");
+    let again = spec.plan.evaluate(&one).expect("a plan that runs twice");
+    assert_eq!(first, again, "no state is left from the window before");
+    let shown = arrow::util::pretty::pretty_format_batches(&[first]).expect("printable").to_string();
+    insta::assert_snapshot!(shown, @r#"
+    +---+---+-------+----------------------+----------------------+-------------+
+    | k | n | place | __carried_1          | __carried_2          | __carried_3 |
+    +---+---+-------+----------------------+----------------------+-------------+
+    | b | 9 | 1     | 1970-01-01T00:00:00Z | 1970-01-01T00:00:10Z | 9           |
+    | a | 5 | 2     | 1970-01-01T00:00:00Z | 1970-01-01T00:00:10Z | 5           |
+    +---+---+-------+----------------------+----------------------+-------------+
+    "#);
+}
+
+#[test]
 fn what_a_stream_cannot_do_is_refused_with_what_would_work() {
     const COUNTS: &str = "SELECT window_start, window_end, k, count(*) AS n
         FROM TUMBLE(s, DESCRIPTOR(ts), INTERVAL '10 seconds') GROUP BY window_start, window_end, k";
@@ -831,4 +866,63 @@ fn a_query_streams_by_its_clauses_or_its_source() {
         "SELECT count(*) FROM TUMBLE(s, DESCRIPTOR(ts), INTERVAL '1 hour') GROUP BY window_end EMIT CHANGES"
     ));
     assert!(!streams("SELECT count(*) FROM names"));
+}
+
+#[test]
+fn c72_float_keys_are_one_group_per_number() {
+    insta::assert_snapshot!(
+        plan("SELECT window_start, x, count(*) AS n FROM TUMBLE(s, DESCRIPTOR(ts), INTERVAL '1 hour') GROUP BY window_start, window_end, x"),
+        @r#"
+        #0 Source: s, bounded, columns=[ts (event time), x]
+        #1 Rows: columns=[x, ts] <- #0
+        #2 Window: TUMBLE size 1 hour on @1, keys=[CASE WHEN isnan(x@0) THEN NaN ELSE x@0 + 0 END AS x], aggregates=[count(Int64(1))] <- #1
+        #3 Versions: columns=[window_start, x, count(Int64(1))@3 AS n, window_start@0 AS _window_start, window_end@1 AS _window_end, _event_count] <- #2
+        select=[window_start, x, n] keys=[x@1]
+        "#
+    );
+    insta::assert_snapshot!(
+        batch("SELECT f, count(*) AS n FROM (VALUES (-0.0::double), (0.0::double), ('NaN'::double), (-('NaN'::double))) AS t(f) GROUP BY f ORDER BY 1"),
+        @r#"
+        +-----+---+
+        | f   | n |
+        +-----+---+
+        | 0.0 | 2 |
+        | NaN | 2 |
+        +-----+---+
+        "#
+    );
+}
+
+#[test]
+fn an_integer_sum_never_wraps() {
+    insta::assert_snapshot!(
+        batch("SELECT sum(v) AS total, sum(w) AS fits FROM (VALUES (9223372036854775807, 9223372036854775807), (1, -1)) AS t(v, w)"),
+        @r#"
+        +-------+---------------------+
+        | total | fits                |
+        +-------+---------------------+
+        |       | 9223372036854775806 |
+        +-------+---------------------+
+        "#
+    );
+}
+
+#[test]
+fn aggregates_that_depend_on_order_follow_arrival() {
+    insta::assert_snapshot!(
+        plan(
+            "SELECT window_start, first_value(v) AS first, array_agg(v ORDER BY x) AS all FROM (
+                 SELECT ts, v, x FROM s UNION ALL SELECT ts, v, x FROM s2) GROUP BY tumble(ts, INTERVAL '1 hour')"
+        ),
+        @r#"
+        #0 Source: s, bounded, columns=[ts (event time), v, x, _split, _offset]
+        #1 Source: s2, bounded, columns=[ts (event time), v, x, _split, _offset]
+        #2 Union <- #0, #1
+        #3 Rows: columns=[v, x, ts, _split, _offset] <- #2
+        #4 Window: TUMBLE size 1 hour on @2, keys=[], aggregates=[first_value(v), array_agg(v) ORDER BY [x ASC NULLS LAST]] <- #3
+        #5 Versions: columns=[named_struct(start, window_start@0, end, window_end@1) AS highwater_window(Int64(0),ts), first_value(v), array_agg(v) ORDER BY [x ASC NULLS LAST], window_start, window_end, _event_count] <- #4
+        #6 Versions: columns=[get_field(highwater_window(Int64(0),ts)@0, start) AS window_start, first_value(v)@1 AS first, array_agg(v) ORDER BY [x ASC NULLS LAST]@2 AS all, window_start@3 AS _window_start, window_end@4 AS _window_end, _event_count] <- #5
+        select=[window_start, first, all] keys=[]
+        "#
+    );
 }

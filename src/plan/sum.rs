@@ -1,0 +1,275 @@
+//! `sum` over integers, computed wide: it never wraps.
+//!
+//! DataFusion adds 64-bit integers modulo 2⁶⁴. Here the running value has 128 bits, which no stream can fill, and is
+//! narrowed once, when it is read: a sum that does not fit its type is NULL. State is a `DECIMAL(38, 0)`, and floats and
+//! decimals stay with DataFusion's function.
+
+use std::sync::{Arc, LazyLock};
+
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, Int64Array, PrimitiveArray, UInt64Array};
+use arrow::buffer::NullBuffer;
+use arrow::datatypes::{ArrowPrimitiveType, DataType, Decimal128Type, Field, FieldRef, Int64Type, UInt64Type};
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Result as DfResult, ScalarValue, internal_err};
+use datafusion::logical_expr::expr::AggregateFunction;
+use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
+use datafusion::logical_expr::{
+    Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, Expr, ExprSchemable, GroupsAccumulator, LogicalPlan,
+    Signature, Volatility,
+};
+
+use super::error::from_datafusion;
+use crate::error::Result;
+
+/// What a running sum is kept as.
+const WIDE: DataType = DataType::Decimal128(38, 0);
+
+static WIDE_SUM: LazyLock<Arc<AggregateUDF>> = LazyLock::new(|| {
+    let signature = Signature::uniform(1, vec![DataType::Int64, DataType::UInt64], Volatility::Immutable);
+    Arc::new(AggregateUDF::from(WideSum { signature }))
+});
+
+/// Has every plain `sum` over integers in `plan` computed wide.
+pub(super) fn widen(plan: LogicalPlan) -> Result<LogicalPlan> {
+    plan.transform_up_with_subqueries(|node| {
+        let LogicalPlan::Aggregate(aggregate) = &node else { return Ok(Transformed::no(node)) };
+        let input = Arc::clone(aggregate.input.schema());
+        node.map_expressions(|expr| {
+            expr.transform(|e| match e {
+                Expr::AggregateFunction(AggregateFunction { func, params })
+                    if func.name() == "sum"
+                        && !params.distinct
+                        && params.args.len() == 1
+                        && matches!(params.args[0].get_type(&input)?, DataType::Int64 | DataType::UInt64) =>
+                {
+                    let func = Arc::clone(&WIDE_SUM);
+                    Ok(Transformed::yes(Expr::AggregateFunction(AggregateFunction { func, params })))
+                }
+                other => Ok(Transformed::no(other)),
+            })
+        })
+    })
+    .map(|t| t.data)
+    .map_err(from_datafusion)
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct WideSum {
+    signature: Signature,
+}
+
+impl AggregateUDFImpl for WideSum {
+    fn name(&self) -> &str {
+        "sum"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, types: &[DataType]) -> DfResult<DataType> {
+        Ok(types[0].clone())
+    }
+
+    fn accumulator(&self, args: AccumulatorArgs) -> DfResult<Box<dyn Accumulator>> {
+        Ok(Box::new(WideSumAccumulator { sum: None, data_type: args.return_field.data_type().clone() }))
+    }
+
+    fn state_fields(&self, args: StateFieldsArgs) -> DfResult<Vec<FieldRef>> {
+        Ok(vec![Arc::new(Field::new(format!("{}[sum]", args.name), WIDE, true))])
+    }
+
+    fn groups_accumulator_supported(&self, _: AccumulatorArgs) -> bool {
+        true
+    }
+
+    fn create_groups_accumulator(&self, args: AccumulatorArgs) -> DfResult<Box<dyn GroupsAccumulator>> {
+        let data_type = args.return_field.data_type().clone();
+        Ok(Box::new(WideSumGroups { sums: Vec::new(), seen: Vec::new(), data_type }))
+    }
+}
+
+/// `sum`, narrowed; `None` where it does not fit.
+fn narrow(sums: impl Iterator<Item = Option<i128>>, to: &DataType) -> DfResult<ArrayRef> {
+    match to {
+        DataType::Int64 => Ok(Arc::new(sums.map(|s| i64::try_from(s?).ok()).collect::<Int64Array>())),
+        DataType::UInt64 => Ok(Arc::new(sums.map(|s| u64::try_from(s?).ok()).collect::<UInt64Array>())),
+        other => internal_err!("sum of integers as {other}"),
+    }
+}
+
+fn wide(sums: impl Iterator<Item = Option<i128>>) -> DfResult<ArrayRef> {
+    Ok(Arc::new(sums.collect::<Decimal128Array>().with_data_type(WIDE)))
+}
+
+/// One group.
+#[derive(Debug)]
+struct WideSumAccumulator {
+    sum: Option<i128>,
+    data_type: DataType,
+}
+
+impl WideSumAccumulator {
+    fn add<T: ArrowPrimitiveType>(&mut self, values: &PrimitiveArray<T>)
+    where
+        T::Native: Into<i128>,
+    {
+        for value in values.iter().flatten() {
+            self.sum = Some(self.sum.unwrap_or(0).wrapping_add(value.into()));
+        }
+    }
+}
+
+impl Accumulator for WideSumAccumulator {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> DfResult<()> {
+        match values[0].data_type() {
+            DataType::Int64 => self.add(values[0].as_primitive::<Int64Type>()),
+            DataType::UInt64 => self.add(values[0].as_primitive::<UInt64Type>()),
+            other => return internal_err!("sum of integers over {other}"),
+        }
+        Ok(())
+    }
+
+    fn evaluate(&mut self) -> DfResult<ScalarValue> {
+        let array = narrow(std::iter::once(self.sum), &self.data_type)?;
+        ScalarValue::try_from_array(&array, 0)
+    }
+
+    fn size(&self) -> usize {
+        size_of_val(self)
+    }
+
+    fn state(&mut self) -> DfResult<Vec<ScalarValue>> {
+        Ok(vec![ScalarValue::Decimal128(self.sum, 38, 0)])
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> DfResult<()> {
+        self.add(states[0].as_primitive::<Decimal128Type>());
+        Ok(())
+    }
+}
+
+/// Many groups.
+#[derive(Debug)]
+struct WideSumGroups {
+    sums: Vec<i128>,
+    seen: Vec<bool>,
+    data_type: DataType,
+}
+
+impl WideSumGroups {
+    fn add<T: ArrowPrimitiveType>(
+        &mut self,
+        values: &PrimitiveArray<T>,
+        groups: &[usize],
+        filter: Option<&BooleanArray>,
+        total: usize,
+    ) where
+        T::Native: Into<i128>,
+    {
+        self.sums.resize(total, 0);
+        self.seen.resize(total, false);
+        let kept = filter.map(|filter| match filter.nulls() {
+            Some(nulls) => NullBuffer::new(filter.values() & nulls.inner()),
+            None => NullBuffer::new(filter.values().clone()),
+        });
+        let valid = NullBuffer::union(values.nulls(), kept.as_ref());
+        match valid.filter(|valid| valid.null_count() > 0) {
+            None => {
+                for (group, value) in groups.iter().zip(values.values()) {
+                    self.sums[*group] = self.sums[*group].wrapping_add((*value).into());
+                    self.seen[*group] = true;
+                }
+            }
+            Some(valid) => {
+                for row in valid.valid_indices() {
+                    let group = groups[row];
+                    self.sums[group] = self.sums[group].wrapping_add(values.value(row).into());
+                    self.seen[group] = true;
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, emit_to: EmitTo) -> impl Iterator<Item = Option<i128>> + use<> {
+        let sums = emit_to.take_needed(&mut self.sums);
+        let seen = emit_to.take_needed(&mut self.seen);
+        sums.into_iter().zip(seen).map(|(sum, seen)| seen.then_some(sum))
+    }
+}
+
+impl GroupsAccumulator for WideSumGroups {
+    fn update_batch(
+        &mut self,
+        values: &[ArrayRef],
+        groups: &[usize],
+        filter: Option<&BooleanArray>,
+        total: usize,
+    ) -> DfResult<()> {
+        match values[0].data_type() {
+            DataType::Int64 => self.add(values[0].as_primitive::<Int64Type>(), groups, filter, total),
+            DataType::UInt64 => self.add(values[0].as_primitive::<UInt64Type>(), groups, filter, total),
+            other => return internal_err!("sum of integers over {other}"),
+        }
+        Ok(())
+    }
+
+    fn evaluate(&mut self, emit_to: EmitTo) -> DfResult<ArrayRef> {
+        let data_type = self.data_type.clone();
+        narrow(self.take(emit_to), &data_type)
+    }
+
+    fn state(&mut self, emit_to: EmitTo) -> DfResult<Vec<ArrayRef>> {
+        Ok(vec![wide(self.take(emit_to))?])
+    }
+
+    fn merge_batch(&mut self, values: &[ArrayRef], groups: &[usize], total: usize) -> DfResult<()> {
+        self.add(values[0].as_primitive::<Decimal128Type>(), groups, None, total);
+        Ok(())
+    }
+
+    fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> DfResult<Vec<ArrayRef>> {
+        let rows = values[0].len();
+        let mut each = Self { sums: Vec::new(), seen: Vec::new(), data_type: self.data_type.clone() };
+        each.update_batch(values, &(0..rows).collect::<Vec<_>>(), filter, rows)?;
+        each.state(EmitTo::All)
+    }
+
+    fn size(&self) -> usize {
+        self.sums.capacity() * size_of::<i128>() + self.seen.capacity()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn groups() -> WideSumGroups {
+        WideSumGroups { sums: Vec::new(), seen: Vec::new(), data_type: DataType::Int64 }
+    }
+
+    #[test]
+    fn a_sum_that_leaves_its_range_may_come_back_and_never_wraps() {
+        let mut sums = groups();
+        let values: ArrayRef = Arc::new(Int64Array::from(vec![Some(i64::MAX), Some(1), Some(i64::MAX), Some(1), None]));
+        sums.update_batch(&[Arc::clone(&values)], &[0, 0, 1, 1, 2], None, 3).unwrap();
+        let back: ArrayRef = Arc::new(Int64Array::from(vec![-5]));
+        sums.update_batch(&[back], &[1], None, 3).unwrap();
+        let result = sums.evaluate(EmitTo::All).unwrap();
+        assert_eq!(result.as_primitive::<Int64Type>(), &Int64Array::from(vec![None, Some(i64::MAX - 4), None]));
+    }
+
+    #[test]
+    fn states_merge_to_the_same_sum() {
+        let (mut one, mut two) = (groups(), groups());
+        let values: ArrayRef = Arc::new(Int64Array::from(vec![i64::MAX, i64::MAX, 7]));
+        let filter = BooleanArray::from(vec![Some(true), Some(true), None]);
+        one.update_batch(&[values], &[0, 0, 1], Some(&filter), 2).unwrap();
+        let state = one.state(EmitTo::All).unwrap();
+        two.merge_batch(&state, &[0, 1], 2).unwrap();
+        let minus: ArrayRef = Arc::new(Int64Array::from(vec![-i64::MAX]));
+        two.merge_batch(&two.convert_to_state(&[minus], None).unwrap(), &[0], 2).unwrap();
+        let result = two.evaluate(EmitTo::All).unwrap();
+        assert_eq!(result.as_primitive::<Int64Type>(), &Int64Array::from(vec![Some(i64::MAX), None]));
+    }
+}
