@@ -553,7 +553,13 @@ impl Plan {
 
 /// Columns of the source rows that `v$late` of a view keeps: those every source of `graph` has.
 pub fn late_columns(graph: &OperatorGraph) -> SchemaRef {
-    common_columns(&sources(graph).into_iter().map(|(i, _)| Arc::clone(&graph.nodes[i].schema)).collect::<Vec<_>>())
+    let columns = |(i, spec): (usize, &SourceSpec)| {
+        let schema = &graph.nodes[i].schema;
+        // Where a row stood is told by columns of `v$late` itself.
+        let added = if spec.with_position { SourceSpec::position_fields().len() } else { 0 };
+        Arc::new(Schema::new(schema.fields()[..schema.fields().len() - added].to_vec()))
+    };
+    common_columns(&sources(graph).into_iter().map(columns).collect::<Vec<_>>())
 }
 
 fn input_schema(graph: &OperatorGraph, node: usize) -> &Schema {
