@@ -497,6 +497,7 @@ impl Plan {
         for _ in 0..options.workers.max(1) {
             let state = match spec.window.is_session() {
                 true => WorkerState::Sessions {
+                    kept: Box::default(),
                     aggregate: Box::new(SessionAggregate::try_new(
                         spec,
                         graph.policy,

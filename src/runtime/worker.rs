@@ -69,7 +69,15 @@ pub(super) enum FromWorker {
 #[derive(Debug)]
 pub(super) enum WorkerState {
     Slices(PartialAggregate),
-    Sessions { aggregate: Box<SessionAggregate>, late: Late },
+    Sessions { aggregate: Box<SessionAggregate>, late: Late, kept: Box<Kept> },
+}
+
+/// What a worker of sessions has to give at the next control message. Between two of them nobody takes anything, so
+/// that nothing may wait for it.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    given: SessionOutput,
+    late: Vec<RecordBatch>,
 }
 
 /// How refused rows of a session are kept.
@@ -104,7 +112,7 @@ impl WorkerState {
     fn handle(&mut self, message: ToWorker, out: &mut Vec<FromWorker>) -> Result<()> {
         match self {
             Self::Slices(aggregate) => slices(aggregate, message, out),
-            Self::Sessions { aggregate, late } => sessions(aggregate, late, message, out),
+            Self::Sessions { aggregate, late, kept } => sessions(aggregate, late, kept, message, out),
         }
     }
 }
@@ -123,31 +131,30 @@ fn slices(aggregate: &mut PartialAggregate, message: ToWorker, out: &mut Vec<Fro
     Ok(())
 }
 
-fn sessions(aggregate: &mut SessionAggregate, late: &Late, message: ToWorker, out: &mut Vec<FromWorker>) -> Result<()> {
-    let mut given = SessionOutput::default();
-    let aligned = match message {
+fn sessions(
+    aggregate: &mut SessionAggregate,
+    late: &Late,
+    kept: &mut Kept,
+    message: ToWorker,
+    out: &mut Vec<FromWorker>,
+) -> Result<()> {
+    let Kept { given, .. } = kept;
+    match message {
         ToWorker::Sessions(SessionRows { inputs, times, judged, origin, whole }) => {
-            aggregate.on_inputs(&inputs, &times, &judged, Some(&origin), &mut given)?;
+            aggregate.on_inputs(&inputs, &times, &judged, Some(&origin), given)?;
             if !given.refused.is_empty() {
                 let refused = std::mem::take(&mut given.refused);
                 let rows = whole.late_rows(&late.schema, &refused, &late.policy, late.clock.now_us())?;
-                out.push(FromWorker::Late(rows));
+                kept.late.push(rows);
             }
-            false
+            return Ok(());
         }
         ToWorker::Piece(_) => return Err(crate::Error::internal("a slice for a worker of sessions")),
-        ToWorker::Watermark(w) => {
-            aggregate.on_watermark(w, &mut given)?;
-            true
-        }
-        ToWorker::Epoch { early, .. } => {
-            aggregate.on_epoch(early, &mut given)?;
-            true
-        }
-    };
-    out.push(FromWorker::Sessions(Box::new(given)));
-    if aligned {
-        out.push(FromWorker::Aligned);
+        ToWorker::Watermark(w) => aggregate.on_watermark(w, given)?,
+        ToWorker::Epoch { early, .. } => aggregate.on_epoch(early, given)?,
     }
+    out.extend(kept.late.drain(..).map(FromWorker::Late));
+    out.push(FromWorker::Sessions(Box::new(std::mem::take(&mut kept.given))));
+    out.push(FromWorker::Aligned);
     Ok(())
 }
