@@ -11,7 +11,7 @@ CREATE SOURCE flights (
 
 CREATE MATERIALIZED VIEW aircraft_days AS
 SELECT tailnum, window_start, window_end, count(*) AS departures, sum(distance) AS miles,
-       array_agg(dest ORDER BY scheduled) AS destinations
+       count(DISTINCT dest) AS destinations
 FROM SESSION(TABLE flights PARTITION BY tailnum, DESCRIPTOR(scheduled), INTERVAL '6 hours')
 WHERE status = 'departed' AND tailnum IS NOT NULL
 GROUP BY tailnum, window_start, window_end
