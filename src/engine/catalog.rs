@@ -16,7 +16,7 @@ use crate::connectors::ConnectorRegistry;
 use crate::error::{Error, ErrorKind, Result};
 use crate::operators::graph::OperatorGraph;
 use crate::plan::{CatalogView, SourceTable};
-use crate::results::{Read, ViewReader, rejects_of};
+use crate::results::{Read, SharedWriter, ViewReader, rejects_of};
 use crate::runtime::JobHandle;
 use crate::storage::Storage;
 
@@ -44,6 +44,8 @@ pub(super) struct SourceEntry {
 pub(super) struct ViewEntry {
     pub graph: Arc<OperatorGraph>,
     pub reader: ViewReader,
+    /// Publishes beside the job; a job that runs publishes through it too.
+    pub writer: SharedWriter,
     pub text: String,
     /// Names of the sources it reads.
     pub sources: Vec<String>,

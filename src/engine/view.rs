@@ -15,7 +15,7 @@ use crate::operators::graph::{Operator, OperatorGraph};
 use crate::operators::ledger::WindowStatus;
 use crate::operators::sequence::SplitRejects;
 use crate::results::schema::{rejects_schema, window_status_schema};
-use crate::results::{Epoch, ViewReader, ViewTable, ViewWriter, remove_view};
+use crate::results::{Epoch, SharedWriter, ViewReader, ViewTable, ViewWriter};
 use crate::runtime::{EpochOutput, JobHandle, JobSpec, ResultSink, late_columns, spawn};
 use crate::sql::statement::{CreateMaterializedView, CreateSource, DropKind, Spanned};
 use crate::sql::{self, Statement};
@@ -85,7 +85,8 @@ impl Engine {
                     let table = ViewTable::from_graph(&name, &graph, late_columns(&graph));
                     let clock = Arc::clone(&self.inner.options.clock);
                     let reader = ViewReader::open(self.inner.storage.clone(), table, clock).await?;
-                    let entry = ViewEntry { graph, reader, text: create.text, sources, job: None };
+                    let writer = SharedWriter::of(&reader);
+                    let entry = ViewEntry { graph, reader, writer, text: create.text, sources, job: None };
                     self.inner.catalog.insert_view(&name, entry);
                 }
                 _ => return Err(Error::new(ErrorKind::Corrupt, "the catalog holds a statement that makes nothing")),
@@ -156,15 +157,16 @@ impl Engine {
         let table = ViewTable::from_graph(&name, &graph, late_columns(&graph));
         let clock = Arc::clone(&self.inner.options.clock);
         let writer = ViewWriter::create(self.inner.storage.clone(), table, Arc::clone(&clock)).await?;
-        let reader = writer.reader();
-        let sink = ViewSink { writer: Some(writer), clock, names: source_names(&graph) };
+        let writer = SharedWriter::from(writer);
+        let reader = writer.reader().clone();
+        let sink = ViewSink { writer: writer.clone(), clock, names: source_names(&graph) };
         let spec = JobSpec {
             name: name.clone(),
             graph: Arc::clone(&graph),
             options: self.inner.options.clone(),
             sink: Box::new(sink),
         };
-        let entry = ViewEntry { graph, reader, text: create.text, sources, job: Some(spawn(spec)) };
+        let entry = ViewEntry { graph, reader, writer, text: create.text, sources, job: Some(spawn(spec)) };
         self.inner.catalog.insert_view(&name, entry);
         self.inner.catalog.save().await?;
         Ok(Outcome::done("CREATE MATERIALIZED VIEW"))
@@ -246,7 +248,7 @@ impl Engine {
             }
             self.inner.catalog.remove(name);
             self.inner.catalog.save().await?;
-            return remove_view(&self.inner.storage, name).await;
+            return view.writer.remove().await;
         }
         self.inner.catalog.remove(name);
         self.inner.catalog.save().await
@@ -264,7 +266,7 @@ pub(super) fn source_names(graph: &OperatorGraph) -> Vec<String> {
 
 /// Writes a view's epochs to its store.
 struct ViewSink {
-    writer: Option<ViewWriter>,
+    writer: SharedWriter,
     clock: Arc<dyn Clock>,
     names: Vec<String>,
 }
@@ -280,7 +282,7 @@ impl ResultSink for ViewSink {
     }
 
     async fn epoch(&mut self, output: EpochOutput) -> Result<()> {
-        let Some(writer) = &mut self.writer else { return Err(Error::internal("an epoch after the last")) };
+        let mut writer = self.writer.lock().await?;
         let now_us = self.clock.now_us();
         let mut rejects: BTreeMap<String, Vec<RecordBatch>> = BTreeMap::new();
         for split in &output.rejects {
@@ -301,12 +303,16 @@ impl ResultSink for ViewSink {
             job: serde_json::json!({ "splits": output.job, "ended": output.last }),
         };
         writer.commit(epoch).await?;
-        if output.last
-            && let Some(writer) = self.writer.take()
-        {
-            writer.close().await?;
+        if output.last {
+            writer.end().await?;
         }
         Ok(())
+    }
+}
+
+impl Drop for ViewSink {
+    fn drop(&mut self) {
+        self.writer.abandon();
     }
 }
 

@@ -9,10 +9,10 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 
 use super::history::HistoryTable;
 use super::schema::{ViewTable, rejects_schema, window_status_schema, with_epoch};
-use super::state::{Shared, ViewState, load};
+use super::state::{Phase, Shared, ViewState, load};
 use super::subscribe::{Since, Subscription};
 use super::table::{Resolve, StoredTable, Table};
-use super::writer::check_columns;
+use super::writer::{ViewWriter, check_columns};
 use crate::checkpoint::TableId;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
@@ -177,6 +177,26 @@ impl ViewReader {
     /// `Invalid` for an epoch not yet committed.
     pub fn subscribe(&self, since: Since) -> Result<Subscription> {
         Subscription::new(Arc::clone(&self.shared), since)
+    }
+
+    /// A writer for the same view, whose epochs this reader sees.
+    pub(super) fn unopened_writer(&self) -> ViewWriter {
+        ViewWriter::unopened(Arc::clone(&self.shared))
+    }
+
+    /// Where the view lies, and its name.
+    pub(super) fn place(&self) -> (&Storage, &str) {
+        (&self.shared.storage, &self.shared.table.name)
+    }
+
+    pub(super) fn set_phase(&self, phase: Phase) {
+        self.shared.set_phase(phase);
+    }
+
+    pub(super) fn abandon(&self) {
+        if self.shared.state().phase == Phase::Live {
+            self.shared.set_phase(Phase::Abandoned);
+        }
     }
 
     /// First epoch whose rows subscribers need not read from files.

@@ -294,6 +294,60 @@ async fn c102_of_two_writers_one_is_fenced_and_its_rows_are_not_visible() {
 }
 
 #[tokio::test]
+async fn a_statement_publishes_beside_the_job_and_the_job_recovers_as_if_it_had_not() {
+    let storage = Storage::memory();
+    let writer = SharedWriter::from(ViewWriter::create(storage.clone(), view(), clock()).await.unwrap());
+    let reader = writer.reader().clone();
+    let job = serde_json::json!({ "offset": 7 });
+    let first = Epoch { job: job.clone(), ..epoch(1, &[(0, Some("a"), 1, 1.0, 1, "initial")]) };
+    writer.lock().await.unwrap().commit(first).await.unwrap();
+    {
+        let mut writer = writer.lock().await.unwrap();
+        let beside = writer.next_beside_job();
+        let rows = versions(&[(0, Some("a"), 2, 2.0, 2, "finalization")]);
+        writer.commit(Epoch { versions: vec![rows], ..beside }).await.unwrap();
+    }
+    assert_eq!(rows_of(&reader, Read::Latest).await, ["0/a/2/2"]);
+    let (_, recovered) = writer.resume().await.unwrap();
+    assert_eq!(recovered, job);
+    // The same through a view whose job is of an earlier process.
+    let stored = ViewReader::open(storage, view(), clock()).await.unwrap();
+    let writer = SharedWriter::of(&stored);
+    let mut writer = writer.lock().await.unwrap();
+    let rows = versions(&[(0, Some("a"), 3, 3.0, 3, "rollback")]);
+    let beside = writer.next_beside_job();
+    writer.commit(Epoch { versions: vec![rows], ..beside }).await.unwrap();
+    assert_eq!(writer.recovered().1, &job);
+    assert_eq!(rows_of(&stored, Read::Latest).await, ["0/a/3/3"]);
+}
+
+#[tokio::test]
+async fn a_statement_cut_short_leaves_a_writer_that_goes_on_unless_another_has_taken_over() {
+    let storage = Storage::memory();
+    let writer = SharedWriter::from(ViewWriter::create(storage.clone(), view(), clock()).await.unwrap());
+    let mut subscription = writer.reader().subscribe(Since::Epoch(0)).unwrap();
+    let mut guard = writer.lock().await.unwrap();
+    guard.commit(epoch(1, &[(0, Some("a"), 1, 1.0, 1, "initial")])).await.unwrap();
+    guard.stop(); // As if the statement had been dropped before it learnt the outcome.
+    drop(guard);
+    let mut guard = writer.lock().await.unwrap();
+    let next = epoch(guard.next_epoch(), &[(0, Some("a"), 2, 5.0, 1, "late_data")]);
+    guard.commit(next).await.unwrap();
+    drop(guard);
+    assert_eq!(rows_of(writer.reader(), Read::All).await, ["0/a/1/1", "0/a/2/5"]);
+    for n in [1, 3] {
+        assert_eq!(subscription.next().await.unwrap().unwrap().0, n, "taking over is epoch 2, without rows");
+    }
+
+    writer.lock().await.unwrap().stop();
+    ViewWriter::open(storage, view(), clock()).await.unwrap();
+    assert_eq!(writer.lock().await.err().unwrap().kind(), ErrorKind::Fenced);
+    writer.remove().await.unwrap();
+    let gone = writer.lock().await.err().unwrap();
+    assert_eq!((gone.kind(), gone.message()), (ErrorKind::Invalid, "no such view is stored: view=`v`"));
+}
+
+#[tokio::test]
 async fn two_creators_of_one_view_are_one_creator_and_one_conflict() {
     let storage = Storage::memory();
     ViewWriter::create(storage.clone(), view(), clock()).await.unwrap();

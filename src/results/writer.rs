@@ -63,7 +63,9 @@ pub struct ViewWriter {
     flushed_at_us: i64,
     counts: FateCounts,
     job: serde_json::Value,
-    /// Why it takes no more epochs.
+    /// Whether it has ever been the view's writer.
+    opened: bool,
+    /// Why it takes no more epochs; `Closed` before it is opened.
     stopped: Option<ErrorKind>,
 }
 
@@ -75,7 +77,7 @@ impl ViewWriter {
     /// `Conflict` if there is one already, `Unsupported` or `Invalid` for columns that cannot be stored, `Unavailable`
     /// from the store.
     pub async fn create(storage: Storage, table: ViewTable, clock: Arc<dyn Clock>) -> Result<Self> {
-        let mut this = Self::new(storage, table, clock)?;
+        let mut this = Self::unopened(Arc::new(Shared::try_new(storage, table, clock)?));
         if !this.claim(0).await? {
             let message = format!("a view is stored here already: view=`{}`", this.shared.table.name);
             return Err(Error::new(ErrorKind::Conflict, message));
@@ -92,16 +94,29 @@ impl ViewWriter {
     /// `Invalid` if there is none, or if it holds other columns; `Corrupt` for damaged files; `Unavailable` from the
     /// store; `Fenced` if yet another writer keeps taking over.
     pub async fn open(storage: Storage, table: ViewTable, clock: Arc<dyn Clock>) -> Result<Self> {
-        let mut this = Self::new(storage, table, clock)?;
+        let mut this = Self::unopened(Arc::new(Shared::try_new(storage, table, clock)?));
+        this.take_over().await?;
+        Ok(this)
+    }
+
+    /// Becomes the view's writer as [`ViewWriter::open`] says; also after an error that stopped it.
+    ///
+    /// # Errors
+    ///
+    /// As [`ViewWriter::open`]; `Fenced` if it was the writer and another one has taken over since.
+    pub(super) async fn take_over(&mut self) -> Result<()> {
         for _ in 0..DECIDE_ATTEMPTS {
-            let Some(loaded) = load(&this.shared.storage, &this.shared.paths).await? else {
-                return Err(Error::invalid(format!("no such view is stored: view=`{}`", this.shared.table.name)));
+            let Some(loaded) = load(&self.shared.storage, &self.shared.paths).await? else {
+                return Err(Error::invalid(format!("no such view is stored: view=`{}`", self.shared.table.name)));
             };
-            let pending = this.adopt(loaded).await?;
-            if this.claim(this.next_epoch()).await? {
-                this.uncommitted.splice(0..0, pending);
-                this.flush().await?;
-                return Ok(this);
+            if self.opened && loaded.manifests.last().is_some_and(|newest| newest.writer != self.writer) {
+                self.stopped = Some(ErrorKind::Fenced);
+                return Err(fenced(&self.shared.table.name));
+            }
+            let pending = self.adopt(loaded).await?;
+            if self.claim(self.next_epoch()).await? {
+                self.uncommitted.splice(0..0, pending);
+                return self.flush().await;
             }
         }
         Err(Error::new(ErrorKind::Fenced, "another writer keeps taking over the view"))
@@ -120,20 +135,25 @@ impl ViewWriter {
         }
     }
 
-    fn new(storage: Storage, table: ViewTable, clock: Arc<dyn Clock>) -> Result<Self> {
-        let flushed_at_us = clock.now_us();
-        Ok(Self {
-            shared: Arc::new(Shared::try_new(storage, table, clock)?),
+    pub(super) fn unopened(shared: Arc<Shared>) -> Self {
+        Self {
+            flushed_at_us: shared.clock.now_us(),
+            shared,
             writer: Uuid::new_v4().to_string(),
             logs: BTreeMap::new(),
             uncommitted: Vec::new(),
             index: None,
             commit_interval: COMMIT_INTERVAL,
-            flushed_at_us,
             counts: FateCounts::default(),
             job: serde_json::Value::Null,
-            stopped: None,
-        })
+            opened: false,
+            stopped: Some(ErrorKind::Closed),
+        }
+    }
+
+    /// Why it takes no more epochs, if it does not.
+    pub(super) fn stopped(&self) -> Option<ErrorKind> {
+        self.stopped
     }
 
     /// How long decided epochs may wait before they are added to the Delta logs. Default: 1 s. Our own readers see an
@@ -164,6 +184,18 @@ impl ViewWriter {
         (&self.counts, &self.job)
     }
 
+    /// Takes no more epochs until it takes over anew.
+    pub(super) fn stop(&mut self) {
+        self.stopped = Some(ErrorKind::Closed);
+    }
+
+    /// The next epoch as one that changes nothing: the number is right, totals and job state are those of the last.
+    /// Whoever publishes beside the job adds versions and window status to it; the job goes on where it was.
+    pub fn next_beside_job(&self) -> Epoch {
+        let (counts, job) = (self.counts.clone(), self.job.clone());
+        Epoch { number: self.next_epoch(), counts, job, ..Epoch::default() }
+    }
+
     /// Publishes an epoch: durable and visible to readers when it returns.
     ///
     /// Dropped before it is done, the epoch's outcome is unknown and the writer takes no more: open the view again.
@@ -179,7 +211,7 @@ impl ViewWriter {
         let shared = Arc::clone(&self.shared);
         let in_flight = InFlight(&shared);
         let stamp = Stamp { epoch: epoch.number, us: in_flight.0.take_stamp() };
-        let new = NewFiles::encode(&shared, &epoch, stamp, &self.writer)?;
+        let new = NewFiles::encode(&shared, &epoch, stamp)?;
         let write = new.write(&shared);
         let (written, kept_up) = futures::join!(write, self.keep_up());
         written?;
@@ -243,6 +275,15 @@ impl ViewWriter {
     ///
     /// As [`ViewWriter::flush`]. Subscriptions end all the same.
     pub async fn close(mut self) -> Result<()> {
+        self.end().await
+    }
+
+    /// The same for a writer that may still publish beside the job that has ended.
+    ///
+    /// # Errors
+    ///
+    /// As [`ViewWriter::close`].
+    pub async fn end(&mut self) -> Result<()> {
         self.shared.set_phase(Phase::Ended);
         self.flush().await
     }
@@ -347,7 +388,7 @@ impl ViewWriter {
             let Manifest { epoch, stamp_us, tables, .. } = manifest;
             self.uncommitted.push(Decided { epoch, stamp_us, tables });
         }
-        self.stopped = None;
+        (self.opened, self.stopped) = (true, None);
     }
 
     /// Takes over what is stored; returns the epochs that the Delta logs lack.
@@ -357,6 +398,8 @@ impl ViewWriter {
         self.counts = newest.counts.clone();
         self.job = newest.job.clone();
         self.index = loaded.index;
+        self.logs.clear();
+        self.uncommitted.clear();
         self.open_log(&TableId::Results).await?;
         let mut facts = Facts { index: loaded.index.unwrap_or(0), ..Facts::default() };
         for manifest in &loaded.manifests {
@@ -418,7 +461,7 @@ pub async fn remove_view(storage: &Storage, name: &str) -> Result<()> {
 
 impl Drop for ViewWriter {
     fn drop(&mut self) {
-        if self.shared.state().phase == Phase::Live {
+        if self.opened && self.shared.state().phase == Phase::Live {
             self.shared.set_phase(Phase::Abandoned);
         }
     }
@@ -440,12 +483,12 @@ struct NewFiles {
 }
 
 impl NewFiles {
-    fn encode(shared: &Shared, epoch: &Epoch, stamp: Stamp, writer: &str) -> Result<Self> {
+    fn encode(shared: &Shared, epoch: &Epoch, stamp: Stamp) -> Result<Self> {
         let stored = &shared.stored;
         let versions = epoch.versions.iter().filter(|batch| batch.num_rows() > 0);
         let versions: Vec<_> = versions.map(|b| files::stamp_versions(stored, b, stamp)).collect::<Result<_>>()?;
-        // Unique per writer and epoch, so that two writers at one epoch never share a name.
-        let name = format!("{:020}-{}.parquet", stamp.epoch, &writer[..8]);
+        // Unique per attempt, so that two writers, or two attempts, at one epoch never share a name.
+        let name = format!("{:020}-{}.parquet", stamp.epoch, &Uuid::new_v4().simple().to_string()[..16]);
         let mut tables: BTreeMap<TableId, Vec<NewFile>> = BTreeMap::new();
         for (days, rows) in files::by_date(stored, &versions)? {
             let date = files::date_text(days);
