@@ -185,6 +185,13 @@ impl Engine {
                 self.job(&view.node)?.resume().await?;
                 Ok(Outcome::done("RESUME"))
             }
+            Statement::Run(_)
+            | Statement::Rollback(_)
+            | Statement::CreateSchedule(_)
+            | Statement::Schedule { .. }
+            | Statement::CancelJob { .. }
+            | Statement::Maintain { .. } => Err(Error::unsupported("this statement is not supported yet")
+                .with_hint("FINALIZE, its relatives and schedules come with the next release")),
             Statement::Passthrough(statement) => self.passthrough(*statement).await,
         }
     }

@@ -28,6 +28,7 @@ impl Engine {
             Show::Sources => self.show_sources(),
             Show::Views => self.show_views(),
             Show::Jobs => self.show_jobs(),
+            Show::Schedules => Err(Error::unsupported("SHOW SCHEDULES is not supported yet")),
             Show::Watermarks { of } => self.show_watermarks(of.as_deref()),
             Show::Lateness { of } => self.show_lateness(of.as_deref()),
         }

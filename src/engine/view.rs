@@ -212,6 +212,7 @@ impl Engine {
             DropKind::Source => ("source", catalog.source_entry(&name.node).is_some()),
             DropKind::MaterializedView => ("view", catalog.view_entry(&name.node).is_some()),
             DropKind::View => ("view", catalog.has_macro(&name.node) || catalog.view_entry(&name.node).is_some()),
+            DropKind::Schedule => ("schedule", false),
             DropKind::Table if catalog.definition(&name.node).is_some() => ("table", true),
             DropKind::Table => {
                 let dropped = self.inner.context.deregister_table(name.node.as_str());

@@ -7,7 +7,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 use super::cursor::{Cursor, fold};
 use super::diagnostics::{list, nearest};
 use super::parser::{passthrough, statement};
-use super::statement::{DropKind, Show, Since, Spanned, Statement};
+use super::statement::{DropKind, ScheduleAction, Show, Since, Spanned, Statement};
 use super::text::position_of;
 use crate::error::{Error, Result};
 
@@ -100,6 +100,7 @@ pub(super) fn show(cursor: &mut Cursor<'_, '_>) -> Result<Statement> {
         ("VIEWS", Show::Views),
         ("MATERIALIZED VIEWS", Show::Views),
         ("JOBS", Show::Jobs),
+        ("SCHEDULES", Show::Schedules),
     ];
     if let Some((phrase, list)) = lists.into_iter().find(|(phrase, _)| cursor.is_at(&format!("SHOW {phrase}"))) {
         cursor.skip(1 + phrase.split(' ').count());
@@ -130,7 +131,7 @@ fn of_name(cursor: &mut Cursor<'_, '_>) -> Result<Option<String>> {
     }
 }
 
-/// `DROP SOURCE | STREAM | MATERIALIZED VIEW | VIEW | TABLE [IF EXISTS] name`.
+/// `DROP SOURCE | STREAM | MATERIALIZED VIEW | VIEW | TABLE | SCHEDULE [IF EXISTS] name`.
 pub(super) fn drop(cursor: &mut Cursor<'_, '_>) -> Result<Statement> {
     let kinds = [
         ("SOURCE", DropKind::Source),
@@ -138,6 +139,7 @@ pub(super) fn drop(cursor: &mut Cursor<'_, '_>) -> Result<Statement> {
         ("MATERIALIZED VIEW", DropKind::MaterializedView),
         ("VIEW", DropKind::View),
         ("TABLE", DropKind::Table),
+        ("SCHEDULE", DropKind::Schedule),
     ];
     let first_words: Vec<&str> = kinds.iter().filter_map(|(phrase, _)| phrase.split(' ').next()).collect();
     let ours = first_words.iter().any(|w| cursor.is_word(1, w)) || cursor.ends_at(1);
@@ -159,10 +161,16 @@ pub(super) fn drop(cursor: &mut Cursor<'_, '_>) -> Result<Statement> {
     Ok(Statement::Drop { kind, if_exists, name })
 }
 
-/// `PAUSE v`, `RESUME v`.
+/// `PAUSE v`, `RESUME v`, and the same of a schedule.
 pub(super) fn pause_or_resume(cursor: &mut Cursor<'_, '_>) -> Result<Statement> {
     let pause = cursor.is_at("PAUSE");
     cursor.skip(1);
+    // A view may be called `schedule`.
+    if cursor.is_at("SCHEDULE") && !cursor.ends_at(1) {
+        cursor.skip(1);
+        let action = if pause { ScheduleAction::Pause } else { ScheduleAction::Resume };
+        return Ok(Statement::Schedule { action, name: cursor.existing_name("a schedule's name")? });
+    }
     cursor.eat("MATERIALIZED VIEW");
     let view = cursor.existing_name("a view's name")?;
     Ok(if pause { Statement::Pause { view } } else { Statement::Resume { view } })

@@ -27,7 +27,7 @@ pub struct HighwaterDialect;
 /// The one instance, for parsers that borrow their dialect.
 pub(super) static DIALECT: HighwaterDialect = HighwaterDialect;
 
-/// Words that start a clause, with the words one of which must come next.
+/// Words that start a clause, with the words one of which must come next if any.
 const CLAUSE_STARTS: &[(&str, &[&str])] = &[
     ("ALLOWED", &["LATENESS"]),
     ("ALLOW", &["LATENESS"]),
@@ -35,6 +35,7 @@ const CLAUSE_STARTS: &[(&str, &[&str])] = &[
     ("EMIT", &["ON", "AFTER", "CHANGES", "FINAL"]),
     ("FINALIZE", &["AFTER"]),
     ("ON", &["LATE", "EXPIRED"]),
+    ("RESTART", &[]),
 ];
 
 /// Answers each of the methods named with what the generic dialect answers.

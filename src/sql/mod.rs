@@ -13,7 +13,8 @@
 //!
 //! ```text
 //! statement   = select | create | subscribe | explain | show | drop | insert
-//!             | DESCRIBE name | PAUSE view | RESUME view | what DataFusion reads
+//!             | DESCRIBE name | PAUSE view | RESUME view | run | rollback | schedule | CANCEL JOB id
+//!             | OPTIMIZE view | VACUUM view | what DataFusion reads
 //! select      = query clause*                              each clause once, in any order
 //! clause      = (ALLOWED LATENESS | ALLOW LATENESS | GRACE PERIOD) interval
 //!             | ON LATE (UPDATE [MAX n UPDATES] | DROP | SIDE OUTPUT | RECOMPUTE [EVERY interval])
@@ -24,8 +25,8 @@
 //!             | (CHANGES | ON UPDATE) [EVERY interval]
 //!             | ON EXPIRY | FINAL
 //!
-//! create      = CREATE [OR REPLACE] (SOURCE | STREAM | TABLE) [IF NOT EXISTS] name [( element, … )] with
-//!             | CREATE [OR REPLACE] MATERIALIZED VIEW [IF NOT EXISTS] name [with] AS select
+//! create      = CREATE [OR REPLACE] (SOURCE | STREAM | TABLE) [IF NOT EXISTS] name [( element, … )] with [RESTART]
+//!             | CREATE [OR REPLACE] MATERIALIZED VIEW [IF NOT EXISTS] name [with] AS select [RESTART]
 //!             | CREATE [OR REPLACE] VIEW [IF NOT EXISTS] name AS query
 //! element     = name type [METADATA [FROM 'key'] [VIRTUAL]] [[NOT] NULL]
 //!             | name AS expr
@@ -37,17 +38,27 @@
 //!
 //! subscribe   = SUBSCRIBE [TO] view [SINCE [TIMESTAMP] 'time' | [SINCE] EPOCH n] [WITH SNAPSHOT]
 //! explain     = EXPLAIN [ANALYZE] [BATCH] (select | create | insert | what DataFusion reads)
-//! show        = SHOW (SOURCES | VIEWS | JOBS | WATERMARKS [[FOR] name] | LATENESS [[FOR] view])
-//! drop        = DROP (SOURCE | STREAM | MATERIALIZED VIEW | VIEW | TABLE) [IF EXISTS] name
+//! show        = SHOW (SOURCES | VIEWS | JOBS | SCHEDULES | WATERMARKS [[FOR] name] | LATENESS [[FOR] view])
+//! drop        = DROP (SOURCE | STREAM | MATERIALIZED VIEW | VIEW | TABLE | SCHEDULE) [IF EXISTS] name
 //! insert      = INSERT INTO name [( name, … )] query
+//!
+//! run         = (FINALIZE | REPROCESS) view [, view …] range [USING input] [REASON 'text'] [FORCE]
+//!             | PATCH view [, view …] [range] [REASON 'text'] [FORCE]
+//!             | VERIFY view [, view …] [range] [USING input]
+//! range       = FROM time [TO time] | FOR DATE 'date' | LOOKBACK interval
+//! time        = [TIMESTAMP] 'time'
+//! input       = ARCHIVE | BATCH LOCATION | SOURCE | 'path or url'
+//! rollback    = ROLLBACK view FOR WINDOW time [TO time] [KEY ( name = expr, … )]
+//!               TO (VERSION n | TIMESTAMP 'time') [REASON 'text']
+//! schedule    = CREATE [OR REPLACE] SCHEDULE [IF NOT EXISTS] name CRON 'cron' [TIME ZONE 'zone'] AS run
+//!             | (PAUSE | RESUME | RUN) SCHEDULE name
 //! ```
 //!
-//! Windows are table functions or functions in a query; [`WindowCall`] decodes the three spellings. `FINALIZE`,
-//! `REPROCESS`, `PATCH`, `ROLLBACK v`, `VERIFY`, `CANCEL` and schedules are known and not supported yet.
+//! Windows are table functions or functions in a query; [`WindowCall`] decodes the three spellings.
 //!
 //! # What is not like elsewhere
 //!
-//! - A word that starts a clause (`EMIT`, `ALLOWED`, `ALLOW`, `GRACE`, `FINALIZE`) is a table's alias only behind `AS`.
+//! - A word that starts a clause (`EMIT`, `ALLOWED`, `ALLOW`, `GRACE`, `FINALIZE`, `RESTART`) is a table's alias only behind `AS`.
 //! - What parses elsewhere and would then mean nothing (`FOR UPDATE`, `TABLESAMPLE`, keys of a source, …) is an error.
 //! - Flink's DDL is read as it is, `ROW<…>` as `STRUCT<…>`; a `PRIMARY KEY` is refused, as a source has no keys.
 

@@ -28,6 +28,9 @@ const STATEMENT_WORDS: &[&str] = &[
     "ROLLBACK",
     "VERIFY",
     "CANCEL",
+    "RUN",
+    "OPTIMIZE",
+    "VACUUM",
     "COPY",
     "SET",
 ];
@@ -96,7 +99,7 @@ fn only(statements: Vec<Spanned<Statement>>) -> Result<Statement> {
 
 /// Reads one statement, without what ends it.
 pub(super) fn statement(cursor: &mut Cursor<'_, '_>) -> Result<Statement> {
-    if let Some(statement) = control::later(cursor)? {
+    if let Some(statement) = control::statement(cursor)? {
         return Ok(statement);
     }
     match cursor.word(0).map(str::to_ascii_uppercase).as_deref() {
@@ -126,11 +129,15 @@ fn create(cursor: &mut Cursor<'_, '_>) -> Result<Statement> {
     if kind(replace, "VIEW") {
         return view::create_macro(cursor, start);
     }
+    if kind(replace, "SCHEDULE") {
+        return control::create_schedule(cursor, start);
+    }
     let kinds = ["SOURCE", "STREAM", "MATERIALIZED", "VIEW", "TABLE", "SCHEDULE"];
     let near = cursor.word(replace).is_some_and(|w| diagnostics::nearest(w, &kinds).is_some());
     if near || cursor.ends_at(replace) {
         cursor.skip(replace);
-        return Err(cursor.unexpected_word("SOURCE, STREAM, MATERIALIZED VIEW, VIEW, TABLE or EXTERNAL TABLE", &kinds));
+        return Err(cursor
+            .unexpected_word("SOURCE, STREAM, MATERIALIZED VIEW, VIEW, SCHEDULE, TABLE or EXTERNAL TABLE", &kinds));
     }
     passthrough(cursor)
 }

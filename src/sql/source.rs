@@ -11,7 +11,7 @@ use super::interval::{HINT, interval_from_expr};
 use super::statement::{
     ColumnKind, CreateSource, Interval, SourceColumn, Spanned, Statement, Watermark, WatermarkStrategy,
 };
-use super::view::if_not_exists;
+use super::view::{if_not_exists, restart};
 use crate::connectors::Options;
 use crate::error::{Error, Position, Result};
 
@@ -37,7 +37,7 @@ pub(super) fn is_table_with_connector(cursor: &Cursor<'_, '_>) -> bool {
     false
 }
 
-/// `CREATE [OR REPLACE] SOURCE [IF NOT EXISTS] name ( columns, watermark ) WITH ( options )`.
+/// `CREATE [OR REPLACE] SOURCE [IF NOT EXISTS] name ( columns, watermark ) WITH ( options ) [RESTART]`.
 pub(super) fn create(cursor: &mut Cursor<'_, '_>, start: Location) -> Result<Statement> {
     cursor.expect("CREATE")?;
     let or_replace = cursor.eat("OR REPLACE");
@@ -64,9 +64,19 @@ pub(super) fn create(cursor: &mut Cursor<'_, '_>, start: Location) -> Result<Sta
             .unexpected("the end of the statement")
             .with_hint("the format is an option: WITH (…, format = 'json')"));
     }
+    let restart = restart(cursor, or_replace)?;
     let text = cursor.text_since(start).to_owned();
     let Elements { columns, watermark } = elements;
-    Ok(Statement::CreateSource(CreateSource { name, or_replace, if_not_exists, columns, watermark, options, text }))
+    Ok(Statement::CreateSource(CreateSource {
+        name,
+        or_replace,
+        if_not_exists,
+        columns,
+        watermark,
+        options,
+        restart,
+        text,
+    }))
 }
 
 /// What stands between the parentheses.

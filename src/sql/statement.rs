@@ -76,9 +76,9 @@ pub enum Statement {
         /// A source, view, table, or a part of a view such as `v$late`.
         name: Spanned<String>,
     },
-    /// `SHOW SOURCES | VIEWS | JOBS | WATERMARKS | LATENESS`. Other `SHOW`s are DataFusion's.
+    /// `SHOW SOURCES | VIEWS | JOBS | SCHEDULES | WATERMARKS | LATENESS`. Other `SHOW`s are DataFusion's.
     Show(Show),
-    /// `DROP SOURCE | MATERIALIZED VIEW | VIEW | TABLE [IF EXISTS] name`.
+    /// `DROP SOURCE | MATERIALIZED VIEW | VIEW | TABLE | SCHEDULE [IF EXISTS] name`.
     Drop {
         /// What it must be.
         kind: DropKind,
@@ -108,6 +108,31 @@ pub enum Statement {
         /// The view.
         view: Spanned<String>,
     },
+    /// `FINALIZE | REPROCESS | PATCH | VERIFY v …`.
+    Run(BatchRun),
+    /// `ROLLBACK v FOR WINDOW …`.
+    Rollback(Rollback),
+    /// `CREATE SCHEDULE s …`.
+    CreateSchedule(CreateSchedule),
+    /// `PAUSE | RESUME | RUN SCHEDULE s`.
+    Schedule {
+        /// What is done to it.
+        action: ScheduleAction,
+        /// The schedule.
+        name: Spanned<String>,
+    },
+    /// `CANCEL JOB id`.
+    CancelJob {
+        /// The job's id, as `SHOW JOBS` names it.
+        job: Spanned<String>,
+    },
+    /// `OPTIMIZE v`, `VACUUM v`.
+    Maintain {
+        /// What is done to it.
+        task: Maintenance,
+        /// The view.
+        view: Spanned<String>,
+    },
     /// Anything DataFusion does itself: `SET`, `COPY`, `CREATE EXTERNAL TABLE`, `CREATE TABLE AS`, …
     Passthrough(Box<DfStatement>),
 }
@@ -127,6 +152,8 @@ pub struct CreateSource {
     pub watermark: Option<Watermark>,
     /// `WITH (…)`, names in lower case.
     pub options: Options,
+    /// `RESTART`, only with `OR REPLACE`: what was made from the old definition may go.
+    pub restart: bool,
     /// The statement's own text, kept in the catalog.
     pub text: String,
 }
@@ -213,6 +240,8 @@ pub struct CreateMaterializedView {
     pub options: Options,
     /// The query and our clauses.
     pub query: StreamQuery,
+    /// `RESTART`, only with `OR REPLACE`: what was made from the old definition may go.
+    pub restart: bool,
     /// The statement's own text, kept in the catalog.
     pub text: String,
 }
@@ -327,6 +356,8 @@ pub enum Show {
     Views,
     /// Running and finished jobs.
     Jobs,
+    /// Schedules with their last and next runs.
+    Schedules,
     /// Watermark per source and split.
     Watermarks {
         /// Of this source or view only.
@@ -350,4 +381,134 @@ pub enum DropKind {
     View,
     /// A table of DataFusion's, or a source that was declared with `CREATE TABLE`.
     Table,
+    /// A schedule.
+    Schedule,
+}
+
+/// `FINALIZE | REPROCESS | PATCH | VERIFY v [, …] [range] [USING …] [REASON '…'] [FORCE]`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BatchRun {
+    /// Which of the four.
+    pub kind: RunKind,
+    /// The views, at least one, each once.
+    pub views: Vec<Spanned<String>>,
+    /// The windows, by their end. `None`, which PATCH and VERIFY alone may leave it at: all of them.
+    pub range: Option<Spanned<RunRange>>,
+    /// `USING …`: what is read; `None`: what the source says.
+    pub input: Option<Spanned<RunInput>>,
+    /// `REASON '…'`: the `_reason` of the versions made.
+    pub reason: Option<Spanned<String>>,
+    /// `FORCE`: live windows are expired first, and taken too.
+    pub force: bool,
+}
+
+/// The four kinds of batch run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RunKind {
+    /// Publishes final versions.
+    Finalize,
+    /// Publishes what the batch gives, not as final.
+    Reprocess,
+    /// Adds refused rows to published values.
+    Patch,
+    /// Compares, and publishes nothing.
+    Verify,
+}
+
+/// Which windows a run takes: those whose end lies in a range.
+///
+/// Times and dates are kept as written: a text without a zone is read in the view's zone, else UTC.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RunRange {
+    /// `FROM t [TO t]`: from exclusive, to inclusive.
+    Between {
+        /// The time text behind FROM.
+        from: Spanned<String>,
+        /// The time text behind TO; `None`: the run's `now`.
+        to: Option<Spanned<String>>,
+    },
+    /// `FOR DATE 'd'`: ends after the day's start, up to and with the next day's.
+    Date(Spanned<String>),
+    /// `LOOKBACK i`, above zero: (now − i, now].
+    Lookback(Interval),
+}
+
+/// What a run reads.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RunInput {
+    /// `ARCHIVE`: the source's archive.
+    Archive,
+    /// `BATCH LOCATION`: the folder the source names with `batch_location`.
+    BatchLocation,
+    /// `SOURCE`: what the source itself reads, which must be bounded.
+    Source,
+    /// `'path or url'`: a folder or file in the source's format.
+    Location(String),
+}
+
+/// `ROLLBACK v FOR WINDOW start [TO end] [KEY (k = v, …)] TO VERSION n | TO TIMESTAMP 't' [REASON '…']`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rollback {
+    /// The view.
+    pub view: Spanned<String>,
+    /// The time text of the window's start.
+    pub start: Spanned<String>,
+    /// The time text of the window's end; `None`: every window with that start.
+    pub end: Option<Spanned<String>>,
+    /// Values of key columns, each column once; empty: every key.
+    pub keys: Vec<(Spanned<String>, Spanned<ast::Expr>)>,
+    /// What to go back to.
+    pub target: Spanned<RollbackTarget>,
+    /// `REASON '…'`.
+    pub reason: Option<Spanned<String>>,
+}
+
+/// What a rollback goes back to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RollbackTarget {
+    /// The version of this number.
+    Version(u64),
+    /// What was current at this time text.
+    Timestamp(String),
+}
+
+/// `CREATE SCHEDULE s CRON '…' [TIME ZONE '…'] AS run`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CreateSchedule {
+    /// Name, folded to lower case unless quoted.
+    pub name: Spanned<String>,
+    /// `OR REPLACE`.
+    pub or_replace: bool,
+    /// `IF NOT EXISTS`.
+    pub if_not_exists: bool,
+    /// The cron expression as written.
+    pub cron: Spanned<String>,
+    /// The zone its times are in; `None`: UTC.
+    pub time_zone: Option<Spanned<String>>,
+    /// What it runs. Its range, if any, is a look-back.
+    pub run: BatchRun,
+    /// The run's own text.
+    pub run_text: String,
+    /// The statement's own text, kept in the catalog.
+    pub text: String,
+}
+
+/// What is done to a schedule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScheduleAction {
+    /// It starts no runs until resumed.
+    Pause,
+    /// It starts runs again.
+    Resume,
+    /// One run now, beside its times.
+    RunNow,
+}
+
+/// What is done to a view's stored results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Maintenance {
+    /// Small files are made into few.
+    Optimize,
+    /// Files that nothing needs any more are deleted.
+    Vacuum,
 }

@@ -18,7 +18,7 @@ pub(super) fn stream_query(cursor: &mut Cursor<'_, '_>) -> Result<StreamQuery> {
     Ok(StreamQuery { query, text: text.to_owned(), position, clauses })
 }
 
-/// `CREATE [OR REPLACE] MATERIALIZED VIEW [IF NOT EXISTS] name [WITH (…)] AS SELECT … clauses`.
+/// `CREATE [OR REPLACE] MATERIALIZED VIEW [IF NOT EXISTS] name [WITH (…)] AS SELECT … clauses [RESTART]`.
 pub(super) fn create_materialized(cursor: &mut Cursor<'_, '_>, start: Location) -> Result<Statement> {
     cursor.expect("CREATE")?;
     let or_replace = cursor.eat("OR REPLACE");
@@ -29,6 +29,7 @@ pub(super) fn create_materialized(cursor: &mut Cursor<'_, '_>, start: Location) 
     let options = if cursor.is_at("WITH") { source::options(cursor)? } else { Default::default() };
     expect_as(cursor)?;
     let query = stream_query(cursor)?;
+    let restart = restart(cursor, or_replace)?;
     let text = cursor.text_since(start).to_owned();
     Ok(Statement::CreateMaterializedView(CreateMaterializedView {
         name,
@@ -36,6 +37,7 @@ pub(super) fn create_materialized(cursor: &mut Cursor<'_, '_>, start: Location) 
         if_not_exists,
         options,
         query,
+        restart,
         text,
     }))
 }
@@ -70,6 +72,18 @@ pub(super) fn if_not_exists(cursor: &mut Cursor<'_, '_>, or_replace: bool) -> Re
     let found = cursor.eat("IF NOT EXISTS");
     if found && or_replace {
         return Err(Error::syntax("OR REPLACE and IF NOT EXISTS exclude each other").at(position));
+    }
+    Ok(found)
+}
+
+/// `[RESTART]`, which only `OR REPLACE` takes.
+pub(super) fn restart(cursor: &mut Cursor<'_, '_>, or_replace: bool) -> Result<bool> {
+    let position = cursor.position();
+    let found = cursor.eat("RESTART");
+    if found && !or_replace {
+        return Err(Error::syntax("RESTART without OR REPLACE")
+            .at(position)
+            .with_hint("write CREATE OR REPLACE … RESTART to drop what an older definition made"));
     }
     Ok(found)
 }

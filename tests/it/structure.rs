@@ -91,7 +91,7 @@ fn is_for_tests(path: &Path) -> bool {
     let declared = fs::read_to_string(path.with_file_name("mod.rs")).unwrap_or_default();
     declared.contains(&format!("#[cfg(test)]\nmod {name};"))
         || name.ends_with("tests")
-        || path.iter().any(|part| part == "testing" || part == "testing.rs")
+        || path.iter().any(|part| part == "tests" || part == "testing" || part == "testing.rs")
 }
 
 fn production(text: &str) -> Vec<String> {
