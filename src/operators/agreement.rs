@@ -21,7 +21,7 @@ use super::fate::{ArrivedRows, FateCounts, Judged, Refused, WindowCounts};
 use super::graph::{AggregateCall, AggregateInput, AggregateSpec, Policy};
 use super::judge::{Judge, Judgement};
 use super::merge::{WindowEvent, WindowMerge};
-use super::session::{SUPERSEDES, SessionAggregate, SessionOutput};
+use super::session::{Extent, SUPERSEDES, SessionAggregate, SessionExport, SessionOutput};
 use crate::change::{ChangeKind, Changes, Reason};
 use crate::sql::statement::{Emit, OnExpired, OnLate};
 use crate::state::{Layout, rows_at};
@@ -96,6 +96,79 @@ impl Machine for SessionAggregate {
 
     fn is_empty(&self) -> bool {
         self.sessions() == 0
+    }
+}
+
+/// Sessions in shards that are exported at the end of each epoch and, every few epochs, forgotten and imported into
+/// other shards.
+struct Restarting {
+    spec: AggregateSpec,
+    policy: Policy,
+    shards: Vec<SessionAggregate>,
+    /// What was exported of each shard since the last restart.
+    exports: Vec<Vec<SessionExport>>,
+    epochs: usize,
+    restart_every: usize,
+}
+
+impl Restarting {
+    fn new(spec: AggregateSpec, policy: Policy, shards: usize, restart_every: usize) -> Self {
+        let new = |_| SessionAggregate::try_new(&spec, policy, &input()).unwrap();
+        let (shards, exports) = ((0..shards).map(new).collect(), vec![Vec::new(); shards]);
+        Self { spec, policy, shards, exports, epochs: 0, restart_every }
+    }
+
+    fn restart(&mut self) {
+        let shards = 1 + self.epochs % 3;
+        let old = std::mem::replace(self, Self::new(self.spec.clone(), self.policy, shards, self.restart_every));
+        self.epochs = old.epochs;
+        for (i, shard) in self.shards.iter_mut().enumerate() {
+            for exports in &old.exports {
+                let keep = |keys: &[ArrayRef], _: usize| Ok(shard_of(&keys[0], shards).map(|s| s == i).collect());
+                shard.import(exports, keep).unwrap();
+            }
+        }
+    }
+}
+
+fn shard_of(keys: &ArrayRef, shards: usize) -> impl Iterator<Item = usize> {
+    let keys = keys.as_any().downcast_ref::<StringArray>().unwrap();
+    keys.iter().map(move |key| usize::from(*key.unwrap().as_bytes().last().unwrap()) % shards)
+}
+
+impl Machine for Restarting {
+    fn rows(&mut self, rows: &ArrivedRows, got: &mut Got) {
+        let of_row: Vec<usize> = shard_of(rows.rows.column(0), self.shards.len()).collect();
+        for (i, shard) in self.shards.iter_mut().enumerate() {
+            let own: Vec<u32> = (0..of_row.len()).filter(|row| of_row[*row] == i).map(|row| row as u32).collect();
+            let judged = Judged::Each(own.iter().map(|row| rows.judged.get(*row as usize)).collect());
+            let part = ArrivedRows { rows: rows_at(&rows.rows, &own).unwrap(), judged, origin: Some(own) };
+            got.take(|out| shard.on_rows(&part, out).unwrap());
+        }
+    }
+
+    fn watermark(&mut self, w: i64, got: &mut Got) {
+        self.shards.iter_mut().for_each(|shard| got.take(|out| shard.on_watermark(w, out).unwrap()));
+    }
+
+    fn epoch(&mut self, got: &mut Got) {
+        self.epochs += 1;
+        for (shard, exports) in self.shards.iter_mut().zip(&mut self.exports) {
+            got.take(|out| shard.on_epoch(true, out).unwrap());
+            let extent = if self.epochs % 4 == 0 { Extent::Whole } else { Extent::Changes };
+            let export = shard.export(extent).unwrap();
+            if export.whole {
+                exports.clear();
+            }
+            exports.push(export);
+        }
+        if self.epochs % self.restart_every == 0 {
+            self.restart();
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.shards.iter().all(|shard| shard.sessions() == 0)
     }
 }
 
@@ -380,6 +453,22 @@ proptest! {
             }
             _ => run(&mut Slices::new(&spec, policy, workers), question, &rows, batch_rows),
         };
+        compare(got, &expected, question)?;
+    }
+
+    /// C92, C95 for sessions: exported after every epoch, and imported into new operators every few.
+    #[test]
+    fn exported_sessions_go_on_as_if_nothing_had_been(
+        gap in 1..25_i64,
+        question in question(),
+        rows in rows(),
+        batch_rows in 1..30_usize,
+        (shards, restart_every) in (1..4_usize, 1..4_usize),
+    ) {
+        let question = Question { kind: Kind::Session { gap }, ..question };
+        let expected = oracle::answer(question, &rows);
+        let (spec, policy) = (spec(question.kind), policy(question));
+        let got = run(&mut Restarting::new(spec, policy, shards, restart_every), question, &rows, batch_rows);
         compare(got, &expected, question)?;
     }
 }

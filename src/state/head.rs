@@ -9,7 +9,7 @@ use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 use datafusion::physical_plan::aggregates::group_values::{GroupValues, new_group_values};
 use datafusion::physical_plan::aggregates::order::GroupOrdering;
 
-use super::layout::{Layout, as_mask};
+use super::layout::{Layout, as_mask, conform};
 
 /// Takes rows and partial states by key. Reading it, by [`Head::seal`] or [`Head::evaluate`], empties it.
 pub struct Head {
@@ -109,7 +109,7 @@ impl Head {
             columns.extend(accumulator.state(EmitTo::All)?);
         }
         columns.push(Arc::new(Int64Array::from(std::mem::take(&mut self.counts))));
-        conform(columns, Arc::clone(layout.chunk_schema()))
+        batch_of(columns, Arc::clone(layout.chunk_schema()))
     }
 
     /// Keys, results and counts, one row per key.
@@ -122,7 +122,7 @@ impl Head {
             columns.push(accumulator.evaluate(EmitTo::All)?);
         }
         columns.push(Arc::new(Int64Array::from(std::mem::take(&mut self.counts))));
-        conform(columns, Arc::new(Schema::new(layout.result_fields().clone())))
+        batch_of(columns, Arc::new(Schema::new(layout.result_fields().clone())))
     }
 
     /// The keys alone, distinct, in the order they were met.
@@ -151,15 +151,6 @@ impl Head {
     }
 }
 
-/// A batch of `schema`, casting columns whose type differs in the names or nullability of nested fields alone.
-fn conform(columns: Vec<ArrayRef>, schema: SchemaRef) -> Result<RecordBatch> {
-    let columns = columns
-        .into_iter()
-        .zip(schema.fields())
-        .map(|(column, field)| match column.data_type() == field.data_type() {
-            true => Ok(column),
-            false => Ok(arrow::compute::cast(&column, field.data_type())?),
-        })
-        .collect::<Result<Vec<_>>>()?;
-    Ok(RecordBatch::try_new(schema, columns)?)
+fn batch_of(columns: Vec<ArrayRef>, schema: SchemaRef) -> Result<RecordBatch> {
+    Ok(RecordBatch::try_new(Arc::clone(&schema), conform(columns, schema.fields())?)?)
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{Array, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::compute::{prep_null_mask_filter, take_record_batch};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 use datafusion::common::Result;
@@ -101,6 +101,12 @@ impl Layout {
         &self.chunk_schema
     }
 
+    /// Fields of the states of all aggregates, as a chunk has them.
+    pub(crate) fn state_fields(&self) -> &[FieldRef] {
+        let chunk = self.chunk_schema.fields();
+        &chunk[self.keys_len..chunk.len() - 1]
+    }
+
     /// Keys, results and [`EVENT_COUNT`], as fields.
     pub fn result_fields(&self) -> &Fields {
         &self.result_fields
@@ -175,6 +181,21 @@ fn contiguous(indices: &[u32]) -> Option<(usize, usize)> {
 pub(crate) fn as_mask(array: &dyn Array) -> BooleanArray {
     let mask = array.as_boolean();
     if mask.null_count() > 0 { prep_null_mask_filter(mask) } else { mask.clone() }
+}
+
+/// Casts columns whose type differs from their field's in the names or nullability of nested fields.
+///
+/// # Errors
+/// When a type differs in more than that.
+pub(crate) fn conform<'a>(
+    columns: Vec<ArrayRef>,
+    fields: impl IntoIterator<Item = &'a FieldRef>,
+) -> Result<Vec<ArrayRef>> {
+    let conformed = columns.into_iter().zip(fields).map(|(column, field)| {
+        let fits = column.data_type() == field.data_type();
+        if fits { Ok(column) } else { Ok(arrow::compute::cast(&column, field.data_type())?) }
+    });
+    conformed.collect()
 }
 
 fn new_accumulator(function: &Arc<AggregateFunctionExpr>) -> Result<Box<dyn GroupsAccumulator>> {

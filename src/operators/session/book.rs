@@ -50,7 +50,11 @@ pub(super) struct Session {
     pub timed: bool,
     /// Whether it has an [`Extra`].
     extra: bool,
+    /// Whether it is among those changed since the last export.
+    changed: bool,
 }
+
+const _: () = assert!(size_of::<Session>() == 64, "a session takes one line of the processor's cache");
 
 /// What only sessions have that late rows or mergers touched.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -107,12 +111,34 @@ pub(super) struct Book {
     /// The newest session of each key.
     newest: Vec<u32>,
     keys_alive: usize,
+    /// Places whose session changed since the last export; some twice. `None` while there was no export.
+    changed: Option<Vec<u32>>,
+}
+
+/// What changed since the last export.
+#[derive(Debug)]
+pub(super) struct Changed {
+    /// Whether `held` is all there is.
+    pub whole: bool,
+    /// Places with a session or bounds, ascending.
+    pub held: Vec<u32>,
+    /// Places that are empty now, ascending.
+    pub removed: Vec<u32>,
 }
 
 impl Book {
     /// No sessions.
     pub(super) fn new(gap_us: i64, policy: Policy) -> Self {
-        Self { gap_us, policy, sessions: vec![], free: vec![], extras: HashMap::new(), newest: vec![], keys_alive: 0 }
+        Self {
+            gap_us,
+            policy,
+            sessions: vec![],
+            free: vec![],
+            extras: HashMap::new(),
+            newest: vec![],
+            keys_alive: 0,
+            changed: None,
+        }
     }
 
     /// Makes room for keys numbered below `len`.
@@ -134,8 +160,42 @@ impl Book {
         &self.sessions[session as usize]
     }
 
+    /// The session, to be changed.
     pub(super) fn get_mut(&mut self, session: u32) -> &mut Session {
-        &mut self.sessions[session as usize]
+        let s = &mut self.sessions[session as usize];
+        note(s, session, &mut self.changed);
+        s
+    }
+
+    /// Says whether a timer is set for a session.
+    pub(super) fn set_timed(&mut self, session: u32, timed: bool) {
+        self.sessions[session as usize].timed = timed;
+    }
+
+    /// Says where a session's partial states are from now on. They are worth the same.
+    pub(super) fn set_chain(&mut self, session: u32, chain: Chain) {
+        self.sessions[session as usize].chain = chain;
+    }
+
+    /// What changed since the last call, or with `whole` all there is. The first call says all.
+    pub(super) fn take_changed(&mut self, whole: bool) -> Changed {
+        let before = self.changed.replace(Vec::new());
+        let whole = whole || before.is_none();
+        let mut places = match whole {
+            true => (0..self.sessions.len() as u32).collect(),
+            false => before.unwrap_or_default(),
+        };
+        places.sort_unstable();
+        places.dedup();
+        let is_held = |place: &u32| match self.sessions.get_mut(*place as usize) {
+            Some(s) => {
+                s.changed = false;
+                s.stage != Stage::Dead
+            }
+            None => false,
+        };
+        let (held, removed) = places.into_iter().partition(is_held);
+        Changed { whole, held, removed: if whole { Vec::new() } else { removed } }
     }
 
     /// What late rows and mergers left on a session.
@@ -179,7 +239,11 @@ impl Book {
         let newest = self.newest[key];
         let session = self.sessions.get_mut(newest as usize)?;
         let Window { start, end } = session.window;
-        (start <= ts && ts < end && w < end && !session.published).then_some((newest, session))
+        if !(start <= ts && ts < end && w < end && !session.published) {
+            return None;
+        }
+        note(session, newest, &mut self.changed);
+        Some((newest, session))
     }
 
     /// The first session of `key` that begins before `end`, and the one after it in time.
@@ -234,6 +298,7 @@ impl Book {
             listed: false,
             timed: false,
             extra: false,
+            changed: false,
         };
         let at = match self.free.pop() {
             Some(at) => {
@@ -245,6 +310,7 @@ impl Book {
                 self.sessions.len() as u32 - 1
             }
         };
+        note(&mut self.sessions[at as usize], at, &mut self.changed);
         self.keys_alive += usize::from(self.newest[key as usize] == NIL);
         self.link(key, older, at);
         self.link(key, at, newer);
@@ -302,11 +368,21 @@ impl Book {
 
     fn link(&mut self, key: u32, older: u32, newer: u32) {
         if older != NIL {
-            self.get_mut(older).newer = newer;
+            self.sessions[older as usize].newer = newer;
         }
         match newer {
             NIL => self.newest[key as usize] = older,
-            newer => self.get_mut(newer).older = older,
+            newer => self.sessions[newer as usize].older = older,
         }
+    }
+}
+
+/// Puts a session among the changed ones, if these are asked for.
+fn note(s: &mut Session, session: u32, changed: &mut Option<Vec<u32>>) {
+    if !s.changed
+        && let Some(changed) = changed
+    {
+        s.changed = true;
+        changed.push(session);
     }
 }

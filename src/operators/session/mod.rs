@@ -22,6 +22,7 @@
 //! evaluated together. It does not know other shards, versions, or what HAVING keeps.
 
 mod book;
+mod export;
 mod keys;
 mod ledger;
 mod partials;
@@ -36,6 +37,7 @@ use arrow::array::{
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimestampMicrosecondType};
 
 use self::book::{Book, Meeting, NIL, Remains, Session, Stage};
+pub use self::export::{Extent, SessionExport};
 use self::keys::Keys;
 use self::ledger::Ledger;
 use self::partials::{Chain, Partials};
@@ -47,7 +49,7 @@ use super::merge::window_fields;
 use crate::change::{ChangeKind, Changes, Reason};
 use crate::error::{Error, Result};
 use crate::sql::statement::{Emit, OnLate};
-use crate::state::layout::{Layout, rows_at};
+use crate::state::layout::{Layout, conform, rows_at};
 use crate::time::format_us;
 use crate::window::{Fate, Window, WindowKind, fate};
 
@@ -450,9 +452,8 @@ impl SessionAggregate {
 
     /// A session's timer is due.
     fn look_at(&mut self, session: u32, w: i64, out: &mut SessionOutput) {
-        let s = self.book.get_mut(session);
-        s.timed = false;
-        if s.stage == Stage::Dead {
+        self.book.set_timed(session, false);
+        if self.book.get(session).stage == Stage::Dead {
             self.book.reuse(session);
         } else if let Some(deadline) = self.advance(session, w, out) {
             self.set_timer(session, deadline);
@@ -511,7 +512,7 @@ impl SessionAggregate {
     }
 
     fn set_timer(&mut self, session: u32, deadline: i64) {
-        self.book.get_mut(session).timed = true;
+        self.book.set_timed(session, true);
         self.timers.set(deadline, session);
     }
 
@@ -550,7 +551,7 @@ impl SessionAggregate {
         columns.extend(self.partials.evaluate(&chains).map_err(failure)?);
         columns.push(Arc::new(Int64Array::from_iter_values(values.iter().map(|value| value.rows as i64))));
         columns.push(Arc::new(StringArray::from_iter(values.iter().map(|v| text_of(&v.supersedes)))));
-        batch_of(&self.schema, conform(columns, &self.schema)?, values.len())
+        batch_of(&self.schema, conform(columns, self.schema.fields()).map_err(failure)?, values.len())
     }
 
     fn deletes(&self, gone: &[&Gone]) -> Result<RecordBatch> {
@@ -559,7 +560,7 @@ impl SessionAggregate {
         let schema = all_nullable(&self.schema);
         let known = columns.len();
         columns.extend(schema.fields()[known..].iter().map(|field| new_null_array(field.data_type(), gone.len())));
-        batch_of(&schema, conform(columns, &schema)?, gone.len())
+        batch_of(&schema, conform(columns, schema.fields()).map_err(failure)?, gone.len())
     }
 
     /// Rewrites parts and renumbers keys where most are no longer needed. Nothing may be waiting to go out.
@@ -601,15 +602,6 @@ fn bounds(windows: impl Iterator<Item = Window> + Clone) -> Vec<ArrayRef> {
     let times = |times: TimestampMicrosecondArray| Arc::new(times.with_timezone("UTC")) as ArrayRef;
     let starts = TimestampMicrosecondArray::from_iter_values(windows.clone().map(|window| window.start));
     vec![times(starts), times(TimestampMicrosecondArray::from_iter_values(windows.map(|window| window.end)))]
-}
-
-/// Casts columns whose type differs from the schema's in the names or nullability of nested fields.
-fn conform(columns: Vec<ArrayRef>, schema: &SchemaRef) -> Result<Vec<ArrayRef>> {
-    let conformed = columns.into_iter().zip(schema.fields()).map(|(column, field)| {
-        let fits = column.data_type() == field.data_type();
-        if fits { Ok(column) } else { arrow::compute::cast(&column, field.data_type()) }
-    });
-    conformed.collect::<Result<_, _>>().map_err(|e| failure(e.into()))
 }
 
 /// `[start, end)` of each window in RFC 3339, joined by `, `; nothing if there are none.

@@ -13,12 +13,12 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
+use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array, new_empty_array};
 use arrow::compute::{interleave, take};
 use datafusion::common::Result;
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 
-use crate::state::layout::{Layout, as_mask};
+use crate::state::layout::{Layout, as_mask, conform};
 
 /// Where a part is: chunk and row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,7 +140,7 @@ impl Partials {
             states.extend(accumulator.state(EmitTo::All)?);
         }
         self.head = self.layout.new_accumulators()?;
-        self.chunk_mut(at).states = states;
+        self.chunk_mut(at).states = conform(states, self.layout.state_fields())?;
         self.stored += slots;
         self.head_chunk = self.add(Chunk { states: vec![], next: vec![], live: 0 });
         self.drop_if_unused(at);
@@ -170,20 +170,38 @@ impl Partials {
     /// When an aggregate cannot be merged or give its state.
     pub(super) fn compact(&mut self, chains: &mut [&mut Chain]) -> Result<()> {
         let old: Vec<Chain> = chains.iter().map(|chain| **chain).collect();
+        let states = self.states(&old)?;
+        *self = Self::try_new(Arc::clone(&self.layout))?;
+        for (chain, merged) in chains.iter_mut().zip(self.load(states, old.len())) {
+            **chain = merged;
+        }
+        Ok(())
+    }
+
+    /// The partial states of each of `chains`, merged: one row each. Their parts must be sealed.
+    ///
+    /// # Errors
+    /// When an aggregate cannot be merged or give its state.
+    pub(super) fn states(&self, chains: &[Chain]) -> Result<Vec<ArrayRef>> {
+        if chains.is_empty() {
+            return Ok(self.layout.state_fields().iter().map(|field| new_empty_array(field.data_type())).collect());
+        }
         let mut states = Vec::new();
-        for accumulator in &mut self.merged(&old)? {
+        for accumulator in &mut self.merged(chains)? {
             states.extend(accumulator.state(EmitTo::All)?);
         }
-        *self = Self::try_new(Arc::clone(&self.layout))?;
-        self.chunks[0] = Some(Chunk { states, next: vec![NONE; chains.len()], live: chains.len() });
-        self.stored = chains.len();
-        self.head_chunk = self.add(Chunk { states: vec![], next: vec![], live: 0 });
-        for (row, chain) in chains.iter_mut().enumerate() {
-            let part = PartRef { chunk: 0, row: row as u32 };
-            **chain = Chain { first: part, last: part };
+        conform(states, self.layout.state_fields())
+    }
+
+    /// Takes `rows` rows of partial states as sealed parts: a chain for each.
+    pub(super) fn load(&mut self, states: Vec<ArrayRef>, rows: usize) -> Vec<Chain> {
+        if rows == 0 {
+            return Vec::new();
         }
-        self.drop_if_unused(0);
-        Ok(())
+        let chunk = self.add(Chunk { states, next: vec![NONE; rows], live: rows });
+        self.stored += rows;
+        let part = |row: usize| PartRef { chunk, row: row as u32 };
+        (0..rows).map(|row| Chain { first: part(row), last: part(row) }).collect()
     }
 
     /// Bytes held.

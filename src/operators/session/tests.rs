@@ -84,6 +84,8 @@ fn check(setup: Setup, aggregates: Vec<AggregateCall>, script: &[(&str, &[&str])
         operator.on_watermark(w, &mut out).unwrap();
         operator.on_epoch(true, &mut out).unwrap();
         assert_eq!(said(&out), *expected, "after `{line}`");
+        // A checkpoint only observes (C92).
+        operator.export(Extent::Changes).unwrap();
     }
     operator
 }
@@ -391,6 +393,42 @@ fn c96_nothing_is_held_of_keys_whose_sessions_are_over() {
     assert_eq!(published, 200_000);
     assert_eq!((operator.sessions(), operator.keys.len(), operator.partials.stored_rows()), (0, 0, 0));
     assert!(operator.memory_bytes() < most / 10, "{} of {most}", operator.memory_bytes());
+}
+
+#[test]
+fn an_export_holds_what_changed_and_nothing_of_what_is_over() {
+    let policy = setup(0, Emit::OnWindowClose).policy;
+    let calls = vec![call(sum_udaf(), false), call(median_udaf(), false)];
+    let new = || SessionAggregate::try_new(&spec(10 * SECOND, calls.clone()), policy, &input()).unwrap();
+    let mut operator = new();
+    let mut feed = |lines: &str, w: i64| {
+        let mut out = SessionOutput::default();
+        let rows = table::parse(&input(), lines);
+        operator.on_rows(&ArrivedRows { rows, judged: Judged::All(0), origin: None }, &mut out).unwrap();
+        operator.on_watermark(w * SECOND, &mut out).unwrap();
+        operator.on_epoch(false, &mut out).unwrap();
+        let export = operator.export(Extent::Changes).unwrap();
+        (export.whole, export.live.num_rows(), export.bounds.num_rows(), export.removed.num_rows(), export)
+    };
+    let lines: Vec<String> = (0..1000).map(|i| format!("k{i} | 0 | 1")).collect();
+    let (first, second) = (feed(&lines.join("\n"), 0), feed("k7 | 1 | 2\n new | 20 | 3\n k7 | 2 | 2", 0));
+    assert_eq!((first.0, first.1, first.2, first.3), (true, 1000, 0, 0));
+    assert_eq!((second.0, second.1, second.2, second.3), (false, 2, 0, 0));
+    let third = feed("new | 21 | 5", 12);
+    assert_eq!((third.1, third.2), (1, 1000), "closed at 10 and at 12: bounds alone");
+    let fourth = feed("new | 22 | 5", 40);
+    assert_eq!((fourth.1, fourth.2, fourth.3), (0, 1, 1000), "the bounds of `new` are the last that matter");
+
+    let mut restored = new();
+    let exports = [first.4, second.4, third.4];
+    restored.import(&exports, |_, rows| Ok(vec![true; rows])).unwrap();
+    let mut out = SessionOutput::default();
+    restored.on_watermark(40 * SECOND, &mut out).unwrap();
+    assert_eq!(said(&out), vec!["initial [20,31) new 8 4 2"]);
+    assert_eq!(restored.sessions(), 1);
+    let other = SessionAggregate::try_new(&spec(10 * SECOND, vec![]), policy, &input());
+    let refused = other.unwrap().import(&exports, |_, rows| Ok(vec![true; rows])).unwrap_err();
+    assert_eq!(refused.kind(), crate::ErrorKind::Corrupt);
 }
 
 #[test]
