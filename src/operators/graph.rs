@@ -72,7 +72,8 @@ pub struct Node {
     pub inputs: Vec<NodeId>,
     /// What it does.
     pub operator: Operator,
-    /// Its output columns. Row operators carry the source's rows; from `Window` on, see [`AggregateSpec::output_schema`].
+    /// Its output columns. Row operators carry the source's rows. A `Window` gives `window_start`, `window_end`, the
+    /// group keys, the aggregates, `_event_count` and, for sessions, `_supersedes`; see [`OperatorGraph::select`] for the last.
     pub schema: SchemaRef,
 }
 

@@ -164,7 +164,7 @@ impl ViewReader {
     }
 
     /// A table of the rows of `source` that this view's job rejected; see
-    /// [`rejects_schema`](super::schema::rejects_schema). Jobs of other views over the source keep their own.
+    /// [`rejects_schema`]. Jobs of other views over the source keep their own.
     pub fn rejects(&self, source: &str) -> Arc<dyn TableProvider> {
         let id = TableId::Rejects(source.to_owned());
         Arc::new(StoredTable::new(&self.shared, id, rejects_schema(), None))

@@ -123,7 +123,7 @@ impl StoredSchema {
     ///
     /// # Panics
     ///
-    /// If there is none; meant for the names in [`column`].
+    /// If there is none; meant for the names in [`mod@column`].
     pub fn index(&self, name: &str) -> usize {
         self.results.index_of(name).expect("every stored schema has the version columns")
     }

@@ -5,21 +5,15 @@
 //!
 //! ```text
 //!  rows of split a ─► SplitWatermark ─┐
-//!  rows of split b ─► SplitWatermark ─┴► SourceWatermark ─┐
-//!                                         minimum, idle   ├► UnionWatermark ─► judge
-//!  rows of another source ──────────────► SourceWatermark ─┘   minimum
+//!  rows of split b ─► SplitWatermark ─┴► operators::sequence: minimum, order of rows ─► judge
 //! ```
 //!
-//! A row is judged against the W made by the rows before it (T5), so each stage turns "W after each row" into the same for
-//! the next one. Which bounded split goes next is [`MergeOrder`]'s to say. When a live split counts as idle depends on the
-//! time of day, which callers pass in. What a row's fate is at a given W is [`crate::window`]'s to know.
+//! A row is judged against the W made by the rows before it (T5), so a split's watermark is a list: W after each row. How
+//! splits combine, and which goes next, is [`crate::operators::sequence`]'s to say; when a live split counts as idle, the
+//! runtime's; what a row's fate is at a given W, [`crate::window`]'s.
 
-mod merge;
-mod source;
 mod split;
 
-pub use merge::{MergeOrder, Next};
-pub use source::{SourceSnapshot, SourceWatermark, SplitSnapshot, UnionWatermark};
 pub use split::{SplitState, SplitWatermark};
 
 /// No watermark yet: below every time.

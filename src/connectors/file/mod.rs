@@ -1,7 +1,7 @@
 //! Connector 'file' (Flink: 'filesystem'): JSON lines, CSV, Parquet and Arrow files on a local disk.
 //!
 //! Bounded by default: the files are those there when a split is opened, each up to the length it then had. With `follow`
-//! the source is live: files are read on as they grow and new ones as they come ([`sequence`]).
+//! the source is live: files are read on as they grow and new ones as they come (`sequence`).
 //!
 //! | option | Flink's name | meaning |
 //! | --- | --- | --- |
@@ -14,7 +14,7 @@
 //! | `settle` | | how long a file must be quiet to count as finished, default 2 s |
 //! | `max_row_bytes` | | longest record, default 8 MiB |
 //!
-//! CSV's own options are those of [`super::formats::csv`].
+//! CSV's own options are those of `super::formats::csv`.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -18,7 +18,7 @@
 //! when the epoch ends (before its window expires, hence not only when the new one closes); the new one names it.
 //!
 //! How it is fast: keys are numbered vectorised, a row then costs one look at its key's newest session, and aggregates
-//! are updated a batch at a time, each row in the slot of its session ([`partials`]). Sessions that close together are
+//! are updated a batch at a time, each row in the slot of its session (`partials`). Sessions that close together are
 //! evaluated together. It does not know other shards, versions, or what HAVING keeps.
 
 mod book;
