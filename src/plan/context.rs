@@ -5,7 +5,6 @@
 //! session's own tables.
 
 use std::collections::{BTreeSet, HashMap};
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, SchemaRef};
@@ -21,7 +20,7 @@ use datafusion::logical_expr::planner::{
 };
 use datafusion::logical_expr::{AggregateUDF, Expr, HigherOrderUDF, LogicalPlan, ScalarUDF, TableSource, WindowUDF};
 use datafusion::sql::planner::{ParserOptions, SqlToRel, object_name_to_table_reference};
-use datafusion::sql::sqlparser::ast::{self, ObjectName, TableFactor, TableVersion, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{self, ObjectName, TableFactor, TableVersion};
 use futures::future::BoxFuture;
 
 use super::CatalogView;
@@ -29,6 +28,7 @@ use super::error::{external, from_datafusion};
 use super::types::InstantTypes;
 use super::{group_window, window_call};
 use crate::error::{Error, Result};
+use crate::sql::walk::{Look, Step, look};
 
 /// Macro views may use each other this deep.
 const MACRO_DEPTH_MAX: usize = 32;
@@ -101,22 +101,21 @@ struct Relation {
 fn relations_of(query: &ast::Query) -> Result<Vec<Relation>> {
     struct Names(Vec<Relation>, BTreeSet<String>);
     impl Names {
-        fn add(&mut self, name: &ObjectName, as_of: Option<ast::Expr>) -> ControlFlow<Error> {
+        fn add(&mut self, name: &ObjectName, as_of: Option<ast::Expr>) -> Step {
             match object_name_to_table_reference(name.clone(), true) {
                 Ok(name) => {
                     let key = versioned_name(&name, as_of.as_ref());
                     if self.1.insert(key) {
                         self.0.push(Relation { name, as_of });
                     }
-                    ControlFlow::Continue(())
+                    Step::Continue(())
                 }
-                Err(e) => ControlFlow::Break(from_datafusion(e)),
+                Err(e) => Step::Break(Box::new(from_datafusion(e))),
             }
         }
     }
-    impl Visitor for Names {
-        type Break = Error;
-        fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<Error> {
+    impl Look for Names {
+        fn table_factor(&mut self, factor: &TableFactor) -> Step {
             if let Some(name) = window_call::input_name(factor) {
                 return self.add(&name, None);
             }
@@ -128,15 +127,13 @@ fn relations_of(query: &ast::Query) -> Result<Vec<Relation>> {
                     };
                     self.add(name, as_of)
                 }
-                _ => ControlFlow::Continue(()),
+                _ => Step::Continue(()),
             }
         }
     }
     let mut names = Names(Vec::new(), BTreeSet::new());
-    match query.visit(&mut names) {
-        ControlFlow::Continue(()) => Ok(names.0),
-        ControlFlow::Break(error) => Err(error),
-    }
+    look(query, &mut names)?;
+    Ok(names.0)
 }
 
 fn versioned_name(name: &TableReference, as_of: Option<&ast::Expr>) -> String {

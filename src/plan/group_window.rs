@@ -17,13 +17,14 @@ use datafusion::logical_expr::{
     Signature, Volatility, lit,
 };
 use datafusion::scalar::ScalarValue;
-use datafusion::sql::sqlparser::ast::{self, Ident, ObjectName, VisitMut, VisitorMut, visit_expressions_mut};
+use datafusion::sql::sqlparser::ast::{self, Ident, ObjectName, VisitMut};
 
 use super::error::{external, from_datafusion};
 use super::source_table::{SourceTable, unqualified};
 use super::window_call::spec_of;
 use super::window_node::{WINDOW_END, WINDOW_START, WindowAssign, WindowColumn, instant_type};
 use crate::error::{Error, Result};
+use crate::sql::walk::{Change, Step, change};
 use crate::sql::{WindowCall, WindowLengths};
 
 const MARKER: &str = "highwater_window";
@@ -31,9 +32,9 @@ const MARKER: &str = "highwater_window";
 /// Rewrites the calls in `query`; the answer holds them in the order of their numbers.
 pub(super) fn mark(query: &mut ast::Query) -> Result<Vec<WindowCall>> {
     let mut calls = Calls::default();
-    match query.visit(&mut calls) {
-        ControlFlow::Continue(()) => Ok(calls.found),
-        ControlFlow::Break(error) => Err(*error),
+    match change(query, &mut calls) {
+        Step::Continue(()) => Ok(calls.found),
+        Step::Break(error) => Err(*error),
     }
 }
 
@@ -42,21 +43,19 @@ struct Calls {
     found: Vec<WindowCall>,
 }
 
-impl VisitorMut for Calls {
-    type Break = Box<Error>;
-
-    fn pre_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<Self::Break> {
+impl Change for Calls {
+    fn query(&mut self, query: &mut ast::Query) -> Step {
         let current = match query.body.as_ref() {
             ast::SetExpr::Select(select) => self.grouped_by(select)?,
             _ => None,
         };
         match &mut query.order_by {
             Some(order_by) => self.rewrite(order_by, current),
-            None => ControlFlow::Continue(()),
+            None => Step::Continue(()),
         }
     }
 
-    fn pre_visit_select(&mut self, select: &mut ast::Select) -> ControlFlow<Self::Break> {
+    fn select(&mut self, select: &mut ast::Select) -> Step {
         let current = self.grouped_by(select)?;
         for item in &mut select.projection {
             if let ast::SelectItem::UnnamedExpr(expr) = item
@@ -108,35 +107,44 @@ impl Calls {
     }
 
     /// Replaces calls, and the names of the window's columns if the query groups by the call `current`.
-    fn rewrite<V: VisitMut>(&mut self, part: &mut V, current: Option<usize>) -> ControlFlow<Box<Error>> {
-        visit_expressions_mut(part, |expr| {
-            match expr {
-                ast::Expr::Function(function) => match WindowCall::from_function(function) {
-                    Some(Ok(call)) => {
-                        let number = self.number(call);
-                        *expr = self.marker(number);
-                    }
-                    Some(Err(error)) => return ControlFlow::Break(Box::new(error)),
-                    None => {}
-                },
-                ast::Expr::Identifier(name) => {
-                    if let Some(number) = current
-                        && let Some(column) =
-                            WindowColumn::ALL.iter().find(|c| name.value.eq_ignore_ascii_case(c.name()))
-                    {
-                        *expr = field(self.marker(number), *column);
-                    }
-                }
-                _ => {}
-            }
-            ControlFlow::Continue(())
-        })
+    fn rewrite(&mut self, part: &mut impl VisitMut, current: Option<usize>) -> Step {
+        change(part, &mut Rewrite { calls: self, current })
     }
 
     fn marker(&self, number: usize) -> ast::Expr {
         let mut args = vec![number_literal(number)];
         args.extend(self.found[number].time.as_ref().map(|time| time.node.clone()));
         call(MARKER, args)
+    }
+}
+
+/// The rewriting of one part of a query.
+struct Rewrite<'a> {
+    calls: &'a mut Calls,
+    current: Option<usize>,
+}
+
+impl Change for Rewrite<'_> {
+    fn expr(&mut self, expr: &mut ast::Expr) -> Step {
+        match expr {
+            ast::Expr::Function(function) => match WindowCall::from_function(function) {
+                Some(Ok(call)) => {
+                    let number = self.calls.number(call);
+                    *expr = self.calls.marker(number);
+                }
+                Some(Err(error)) => return Step::Break(Box::new(error)),
+                None => {}
+            },
+            ast::Expr::Identifier(name) => {
+                if let Some(number) = self.current
+                    && let Some(column) = WindowColumn::ALL.iter().find(|c| name.value.eq_ignore_ascii_case(c.name()))
+                {
+                    *expr = field(self.calls.marker(number), *column);
+                }
+            }
+            _ => {}
+        }
+        Step::Continue(())
     }
 }
 

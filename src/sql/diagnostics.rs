@@ -4,17 +4,17 @@
 //! parser was at work. Guesses are made from nearness of spelling alone; when nothing is near there is no hint.
 
 use std::fmt::Write as _;
-use std::ops::ControlFlow;
 
 use datafusion::error::DataFusionError;
 use datafusion::sql::parser::{CopyToSource, Statement as DfStatement};
-use datafusion::sql::sqlparser::ast::{self, Spanned as _, TableFactor, TableVersion, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{self, Spanned as _, TableFactor, TableVersion};
 use datafusion::sql::sqlparser::parser::ParserError;
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, TokenizerError};
 
 use super::clauses::CLAUSE_PHRASES;
 use super::dialect::word;
 use super::text::{Script, at, is_space};
+use super::walk::{Look, Step, look};
 use crate::error::{Error, Position, Result};
 
 /// The hint where a name is missing altogether.
@@ -335,15 +335,15 @@ fn has_empty_name(tokens: &[&TokenWithSpan]) -> bool {
 
 /// Refuses what parses and then means nothing to DataFusion.
 pub(super) fn refuse_ignored(query: &ast::Query) -> Result<()> {
-    refused(query)
+    look(query, &mut Ignored)
 }
 
 /// As [`refuse_ignored`], for every query in a statement.
 pub(super) fn refuse_ignored_in(statement: &DfStatement) -> Result<()> {
     match statement {
-        DfStatement::Statement(statement) => refused(statement.as_ref()),
+        DfStatement::Statement(statement) => look(statement.as_ref(), &mut Ignored),
         DfStatement::CopyTo(copy) => match &copy.source {
-            CopyToSource::Query(query) => refused(query.as_ref()),
+            CopyToSource::Query(query) => look(query.as_ref(), &mut Ignored),
             CopyToSource::Relation(_) => Ok(()),
         },
         DfStatement::Explain(explain) => refuse_ignored_in(&explain.statement),
@@ -351,30 +351,21 @@ pub(super) fn refuse_ignored_in(statement: &DfStatement) -> Result<()> {
     }
 }
 
-fn refused(tree: &impl Visit) -> Result<()> {
-    match tree.visit(&mut Ignored) {
-        ControlFlow::Continue(()) => Ok(()),
-        ControlFlow::Break(error) => Err(error),
-    }
-}
-
 struct Ignored;
 
-impl Visitor for Ignored {
-    type Break = Error;
-
-    fn pre_visit_query(&mut self, query: &ast::Query) -> ControlFlow<Error> {
+impl Look for Ignored {
+    fn query(&mut self, query: &ast::Query) -> Step {
         let error = if !query.locks.is_empty() {
             "locking rows with FOR UPDATE or FOR SHARE is not supported"
         } else if query.for_clause.is_some() {
             "FOR XML, FOR JSON and FOR BROWSE are not supported"
         } else {
-            return ControlFlow::Continue(());
+            return Step::Continue(());
         };
-        ControlFlow::Break(placed_at(Error::unsupported(error), query.span().start))
+        Step::Break(Box::new(placed_at(Error::unsupported(error), query.span().start)))
     }
 
-    fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<Error> {
+    fn table_factor(&mut self, factor: &TableFactor) -> Step {
         let error = match factor {
             TableFactor::Table { version: Some(version), .. }
                 if !matches!(version, TableVersion::ForSystemTimeAsOf(_)) =>
@@ -394,9 +385,9 @@ impl Visitor for Ignored {
             TableFactor::Table { with_ordinality: true, .. } | TableFactor::Function { with_ordinality: true, .. } => {
                 Error::unsupported("WITH ORDINALITY is not supported").with_hint("use row_number() OVER ()")
             }
-            _ => return ControlFlow::Continue(()),
+            _ => return Step::Continue(()),
         };
-        ControlFlow::Break(placed_at(error, factor.span().start))
+        Step::Break(Box::new(placed_at(error, factor.span().start)))
     }
 }
 

@@ -76,6 +76,7 @@ pub mod statement;
 mod tests;
 mod text;
 mod view;
+pub mod walk;
 mod window_call;
 
 pub use diagnostics::render;

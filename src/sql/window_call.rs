@@ -445,11 +445,8 @@ fn start(span: Span) -> Position {
 
 #[cfg(test)]
 mod tests {
-    use std::ops::ControlFlow;
-
-    use datafusion::sql::sqlparser::ast::{Visit, Visitor};
-
     use super::*;
+    use crate::sql::walk::{Look, Step, look};
     use crate::sql::{Statement, parse_one};
 
     impl WindowInput {
@@ -486,31 +483,28 @@ mod tests {
 
     /// The first call in a FROM, or in an expression of a GROUP BY.
     fn first(sql: &str) -> Option<Result<WindowCall>> {
-        struct First(bool);
-        impl Visitor for First {
-            type Break = Result<WindowCall>;
-            fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<Self::Break> {
-                match WindowCall::from_table_factor(factor) {
-                    Some(call) => ControlFlow::Break(call),
-                    None => ControlFlow::Continue(()),
-                }
+        struct First {
+            in_group_by: bool,
+            found: Option<Result<WindowCall>>,
+        }
+        impl Look for First {
+            fn table_factor(&mut self, factor: &TableFactor) -> Step {
+                self.found = self.found.take().or_else(|| WindowCall::from_table_factor(factor));
+                Step::Continue(())
             }
-            fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Self::Break> {
-                match expr {
-                    Expr::Function(f) if self.0 => match WindowCall::from_function(f) {
-                        Some(call) => ControlFlow::Break(call),
-                        None => ControlFlow::Continue(()),
-                    },
-                    _ => ControlFlow::Continue(()),
+            fn expr(&mut self, expr: &Expr) -> Step {
+                if let Expr::Function(f) = expr
+                    && self.in_group_by
+                {
+                    self.found = self.found.take().or_else(|| WindowCall::from_function(f));
                 }
+                Step::Continue(())
             }
         }
         let Statement::Select(select) = parse_one(sql).expect(sql) else { panic!("{sql} is no query") };
-        let in_group_by = sql.contains("GROUP BY");
-        match select.query.visit(&mut First(in_group_by)) {
-            ControlFlow::Break(call) => Some(call),
-            ControlFlow::Continue(()) => None,
-        }
+        let mut first = First { in_group_by: sql.contains("GROUP BY"), found: None };
+        look(&select.query, &mut first).unwrap();
+        first.found
     }
 
     #[test]
