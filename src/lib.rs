@@ -13,6 +13,7 @@ pub mod operators;
 pub mod plan;
 pub mod results;
 pub mod runtime;
+pub mod schedule;
 pub mod sql;
 pub mod state;
 pub mod storage;

@@ -1,20 +1,22 @@
 //! What a manifest and an index file say, and their bytes.
 //!
-//! Both are two lines of JSON: a header `{"format_version":1,"bytes":…,"crc32":"…"}` and a body of that many bytes. A
-//! file that is cut short, damaged or of another format version is refused as `Corrupt`, never half-read.
+//! Both are a [`Document`]: read whole or refused.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::paths::TableId;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::operators::fate::FateCounts;
+use crate::storage::Document;
 
 /// The format this version writes and reads.
 pub const FORMAT_VERSION: u32 = 1;
+
+const MANIFEST: Document = Document { name: "a manifest", format_version: FORMAT_VERSION };
+const INDEX: Document = Document { name: "an index", format_version: FORMAT_VERSION };
 
 /// The decision of one epoch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -104,44 +106,6 @@ pub struct FileIndex {
     pub tables: BTreeMap<TableId, Vec<FileEntry>>,
 }
 
-#[derive(Serialize, Deserialize)]
-struct Header {
-    format_version: u32,
-    bytes: usize,
-    crc32: String,
-}
-
-fn encode<T: Serialize>(body: &T) -> Result<Bytes> {
-    let internal = |e| Error::internal("cannot encode a manifest").with_source(e);
-    let body = serde_json::to_vec(body).map_err(internal)?;
-    let header = Header { format_version: FORMAT_VERSION, bytes: body.len(), crc32: checksum(&body) };
-    let mut bytes = serde_json::to_vec(&header).map_err(internal)?;
-    bytes.push(b'\n');
-    bytes.extend_from_slice(&body);
-    bytes.push(b'\n');
-    Ok(bytes.into())
-}
-
-fn decode<T: DeserializeOwned>(file: &str, bytes: &[u8]) -> Result<T> {
-    let corrupt = |what: &str| Error::new(ErrorKind::Corrupt, format!("{what}: file=`{file}`"));
-    let end = bytes.iter().position(|b| *b == b'\n').ok_or_else(|| corrupt("a manifest has no header"))?;
-    let header: Header = serde_json::from_slice(&bytes[..end])
-        .map_err(|e| corrupt("a manifest has an unreadable header").with_source(e))?;
-    if header.format_version != FORMAT_VERSION {
-        let message = format!("a manifest is of another format: format_version=`{}`", header.format_version);
-        return Err(corrupt(&message).with_hint("open it with the Highwater version that wrote it, or a newer one"));
-    }
-    let body = bytes[end + 1..].strip_suffix(b"\n").ok_or_else(|| corrupt("a manifest is cut short"))?;
-    if body.len() != header.bytes || checksum(body) != header.crc32 {
-        return Err(corrupt("a manifest does not match its checksum"));
-    }
-    serde_json::from_slice(body).map_err(|e| corrupt("a manifest has an unreadable body").with_source(e))
-}
-
-fn checksum(body: &[u8]) -> String {
-    format!("{:08x}", crc32fast::hash(body))
-}
-
 impl Manifest {
     /// The bytes of its file.
     ///
@@ -149,7 +113,7 @@ impl Manifest {
     ///
     /// `Internal` only.
     pub fn encode(&self) -> Result<Bytes> {
-        encode(self)
+        MANIFEST.encode(self)
     }
 
     /// Reads the bytes of `file`.
@@ -158,7 +122,7 @@ impl Manifest {
     ///
     /// `Corrupt` for anything that is not a whole manifest of this format.
     pub fn decode(file: &str, bytes: &[u8]) -> Result<Self> {
-        decode(file, bytes)
+        MANIFEST.decode(file, bytes)
     }
 }
 
@@ -169,7 +133,7 @@ impl FileIndex {
     ///
     /// `Internal` only.
     pub fn encode(&self) -> Result<Bytes> {
-        encode(self)
+        INDEX.encode(self)
     }
 
     /// Reads the bytes of `file`.
@@ -178,13 +142,14 @@ impl FileIndex {
     ///
     /// `Corrupt` for anything that is not a whole index of this format.
     pub fn decode(file: &str, bytes: &[u8]) -> Result<Self> {
-        decode(file, bytes)
+        INDEX.decode(file, bytes)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     fn manifest() -> Manifest {
         Manifest {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, ValueEnum};
 
 use super::output::Format;
+use super::schedule::Command;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -16,6 +17,7 @@ Examples:
   highwater -c 'TABLE hourly' --format csv > hourly.csv
   highwater -c 'SELECT * FROM hourly$late'
   echo 'SHOW VIEWS' | highwater
+  highwater schedule run --once            what schedules have due, from cron
 
 Use single quotes: in double quotes a shell takes $late for a variable.
 
@@ -64,7 +66,8 @@ pub struct Args {
         value_name = "URL|PATH",
         env = "HIGHWATER_DATA_DIR",
         hide_env_values = true,
-        default_value = "./highwater-data"
+        default_value = "./highwater-data",
+        global = true
     )]
     pub data_dir: String,
 
@@ -107,6 +110,10 @@ pub struct Args {
     /// File that keeps the REPL's history [default: highwater/history in the XDG state folder]
     #[arg(long, value_name = "FILE", env = "HIGHWATER_HISTORY", hide_env_values = true)]
     pub history: Option<PathBuf>,
+
+    /// A command of its own, in place of statements.
+    #[command(subcommand)]
+    pub command: Option<Command>,
 
     /// What -c and -f asked to run, in the order they were written.
     #[arg(skip)]
@@ -228,6 +235,13 @@ mod tests {
             Script::Stdin,
         ];
         assert_eq!(args.scripts, expected);
+    }
+
+    #[test]
+    fn schedules_can_be_run_from_outside() {
+        let args = read(&["schedule", "run", "--once", "-d", "lake"]);
+        let once = super::super::schedule::ScheduleCommand::Run { once: true };
+        assert_eq!((args.command, args.data_dir.as_str()), (Some(Command::Schedule(once)), "lake"));
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod progress;
 mod repl;
 pub mod report;
 mod run;
+pub mod schedule;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
@@ -38,7 +39,7 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
-    if args.scripts.is_empty() && !io::stdin().is_terminal() {
+    if args.command.is_none() && args.scripts.is_empty() && !io::stdin().is_terminal() {
         args.scripts.push(Script::Stdin);
     }
     let reporter = Reporter { style: Style::new(args.color, io::stderr().is_terminal()), quiet: args.quiet };
@@ -66,9 +67,10 @@ fn run(args: &Args, reporter: Reporter) -> Exit {
         }
     };
     let mut session = Session::new(engine, args, reporter);
-    let exit = match args.scripts.is_empty() {
-        true => repl::run(&mut session, &runtime, args),
-        false => runtime.block_on(session.run_scripts(&args.scripts)),
+    let exit = match &args.command {
+        Some(command) => runtime.block_on(command.run(&session.engine, reporter)),
+        None if args.scripts.is_empty() => repl::run(&mut session, &runtime, args),
+        None => runtime.block_on(session.run_scripts(&args.scripts)),
     };
     let exit = runtime.block_on(close(session, exit));
     // A pager or a read of standard input may still hold a thread; nothing is lost by not waiting for it.
@@ -81,6 +83,9 @@ async fn open(args: &Args) -> Result<Engine> {
         true => Engine::builder().in_memory(),
         false => Engine::builder().data_dir(&args.data_dir),
     };
+    if let Some(command) = &args.command {
+        builder = builder.run_schedules(command.keeps_running());
+    }
     if let Some(workers) = args.workers {
         builder = builder.workers(workers);
     }

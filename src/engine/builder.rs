@@ -8,6 +8,7 @@ use datafusion::execution::SessionStateBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 
 use super::catalog::EngineCatalog;
+use super::schedule::Schedules;
 use super::{Engine, Inner};
 use crate::clock::{Clock, SystemClock};
 use crate::connectors::{ConnectorRegistry, Source, SourceDefinition};
@@ -29,6 +30,7 @@ pub struct EngineBuilder {
     epochs: Epochs,
     clock: Arc<dyn Clock>,
     connectors: ConnectorRegistry,
+    run_schedules: bool,
 }
 
 impl Default for EngineBuilder {
@@ -41,6 +43,7 @@ impl Default for EngineBuilder {
             epochs: Epochs::Every(Duration::from_secs(1)),
             clock: Arc::new(SystemClock),
             connectors: ConnectorRegistry::with_builtins(),
+            run_schedules: true,
         }
     }
 }
@@ -102,6 +105,14 @@ impl EngineBuilder {
         self
     }
 
+    /// Whether runs of schedules start by themselves when they are due. Without it they are run by
+    /// [`Engine::run_due_schedules`] alone.
+    #[must_use]
+    pub fn run_schedules(mut self, by_itself: bool) -> Self {
+        self.run_schedules = by_itself;
+        self
+    }
+
     /// Adds a connector of your own under `name`.
     #[must_use]
     pub fn connector<F>(mut self, name: &str, factory: F) -> Self
@@ -131,9 +142,11 @@ impl EngineBuilder {
         };
         let catalog = Arc::new(EngineCatalog::new(storage.clone(), self.connectors));
         let queries = std::sync::atomic::AtomicU64::new(0);
-        let inner = Inner { catalog, context, storage, options, read_only: self.read_only, queries };
+        let schedules = Schedules::load(storage.clone(), self.run_schedules).await?;
+        let inner = Inner { catalog, context, storage, options, read_only: self.read_only, schedules, queries };
         let engine = Engine { inner: Arc::new(inner) };
         engine.restore().await?;
+        engine.keep_schedules();
         Ok(engine)
     }
 

@@ -18,6 +18,7 @@
 mod builder;
 mod catalog;
 mod query;
+mod schedule;
 mod show;
 #[cfg(test)]
 mod tests;
@@ -37,6 +38,7 @@ use futures::{StreamExt, TryStreamExt};
 pub use builder::EngineBuilder;
 pub use catalog::NameKind;
 pub use query::StopHandle;
+pub use schedule::ScheduledRun;
 pub use view::JobProgress;
 
 pub use crate::plan::from_datafusion as rows_error;
@@ -68,6 +70,7 @@ struct Inner {
     storage: Storage,
     options: JobOptions,
     read_only: bool,
+    schedules: schedule::Schedules,
     /// Numbers ad-hoc queries.
     queries: AtomicU64,
 }
@@ -185,13 +188,12 @@ impl Engine {
                 self.job(&view.node)?.resume().await?;
                 Ok(Outcome::done("RESUME"))
             }
-            Statement::Run(_)
-            | Statement::Rollback(_)
-            | Statement::CreateSchedule(_)
-            | Statement::Schedule { .. }
-            | Statement::CancelJob { .. }
-            | Statement::Maintain { .. } => Err(Error::unsupported("this statement is not supported yet")
-                .with_hint("FINALIZE, its relatives and schedules come with the next release")),
+            Statement::CreateSchedule(create) => self.create_schedule(create).await,
+            Statement::Schedule { action, name } => self.schedule(action, name).await,
+            Statement::Run(_) | Statement::Rollback(_) | Statement::CancelJob { .. } | Statement::Maintain { .. } => {
+                Err(Error::unsupported("this statement is not supported yet")
+                    .with_hint("FINALIZE and its relatives come with the next release"))
+            }
             Statement::Passthrough(statement) => self.passthrough(*statement).await,
         }
     }
@@ -299,6 +301,7 @@ impl Engine {
     /// # Errors
     /// The error of the first job that failed.
     pub async fn shutdown(&self) -> Result<()> {
+        self.inner.schedules.stop().await;
         let mut outcome = Ok(());
         for job in self.inner.catalog.jobs() {
             let stopped = job.stop().await;

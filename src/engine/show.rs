@@ -17,7 +17,7 @@ use crate::time::format_us;
 use crate::watermark;
 
 /// One column of a table made here.
-enum Column {
+pub(super) enum Column {
     Text(Vec<Option<String>>),
     Number(Vec<Option<i64>>),
 }
@@ -28,7 +28,7 @@ impl Engine {
             Show::Sources => self.show_sources(),
             Show::Views => self.show_views(),
             Show::Jobs => self.show_jobs(),
-            Show::Schedules => Err(Error::unsupported("SHOW SCHEDULES is not supported yet")),
+            Show::Schedules => self.show_schedules(),
             Show::Watermarks { of } => self.show_watermarks(of.as_deref()),
             Show::Lateness { of } => self.show_lateness(of.as_deref()),
         }
@@ -269,7 +269,7 @@ pub(super) fn sql_type(data_type: &DataType) -> String {
     }
 }
 
-fn table(columns: Vec<(&str, Column)>) -> Result<Outcome> {
+pub(super) fn table(columns: Vec<(&str, Column)>) -> Result<Outcome> {
     let mut fields = Vec::new();
     let mut arrays: Vec<ArrayRef> = Vec::new();
     for (name, column) in columns {

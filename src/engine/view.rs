@@ -212,7 +212,7 @@ impl Engine {
             DropKind::Source => ("source", catalog.source_entry(&name.node).is_some()),
             DropKind::MaterializedView => ("view", catalog.view_entry(&name.node).is_some()),
             DropKind::View => ("view", catalog.has_macro(&name.node) || catalog.view_entry(&name.node).is_some()),
-            DropKind::Schedule => ("schedule", false),
+            DropKind::Schedule => return self.drop_schedule(if_exists, &name).await,
             DropKind::Table if catalog.definition(&name.node).is_some() => ("table", true),
             DropKind::Table => {
                 let dropped = self.inner.context.deregister_table(name.node.as_str());
@@ -234,6 +234,14 @@ impl Engine {
             return Err(Error::new(ErrorKind::Conflict, format!("view `{reader}` reads source `{}`", name.node))
                 .at(name.position)
                 .with_hint("drop the view first"));
+        }
+        if let Some(schedule) = self.inner.schedules.over(&name.node).first() {
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                format!("schedule `{schedule}` runs over view `{}`", name.node),
+            )
+            .at(name.position)
+            .with_hint("drop the schedule first"));
         }
         self.remove(&name.node).await?;
         Ok(Outcome::done(format!("DROP {}", what.to_uppercase())))

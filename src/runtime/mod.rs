@@ -9,6 +9,7 @@
 //! control message means is agreed by order: every worker handles what came before it first, and the results task goes
 //! on to it when all of them have.
 
+mod background;
 mod job;
 mod pool;
 mod reader;
@@ -16,6 +17,7 @@ mod results;
 mod sequencer;
 mod worker;
 
+pub use background::Background;
 pub use job::{Epochs, JobHandle, JobOptions, JobProgress, JobSpec, late_columns, spawn};
 pub use pool::TaskPool;
 pub use results::{EpochOutput, ResultSink};

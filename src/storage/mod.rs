@@ -8,6 +8,7 @@
 //! out of here has outlived that. A retried conditional put may find its own earlier attempt, so callers that create
 //! files carry a nonce and look again (see `checkpoint::manifest`).
 
+mod document;
 pub mod local;
 
 use std::collections::HashMap;
@@ -23,6 +24,8 @@ use object_store::path::Path;
 use object_store::prefix::PrefixStore;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 use url::Url;
+
+pub use document::Document;
 
 use crate::error::{Error, ErrorKind, Result};
 use local::SyncedLocal;

@@ -19,6 +19,8 @@ pub enum Command {
     ClockAdvance(i64),
     /// `\epoch`.
     Epoch,
+    /// `\schedules`.
+    Schedules,
     /// `\file name` and its text.
     File { name: String, text: String },
 }
@@ -53,6 +55,7 @@ impl Command {
             "push" => Self::Push { source, split, lines: body.lines().map(Line::parse).collect::<Result<_>>()? },
             "end" => Self::End { source },
             "epoch" => Self::Epoch,
+            "schedules" => Self::Schedules,
             "file" => Self::File { name: argument.to_string(), text: body.to_string() },
             "clock" => match argument.strip_prefix('+') {
                 None => Self::ClockSet(parse_instant(argument).map_err(|e| Error::invalid(e.to_string()))?),

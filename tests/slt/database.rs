@@ -76,6 +76,7 @@ impl Database {
             .epochs(Epochs::Manual)
             .workers(workers)
             .batch_rows(batch_rows)
+            .run_schedules(false)
             .connector("script", move |definition| factory.create(definition))
             .build()
             .await?;
@@ -107,6 +108,11 @@ impl Database {
                 Ok(())
             }
             Command::Epoch => self.end_epochs().await,
+            Command::Schedules => {
+                self.end_epochs().await?;
+                let runs = self.engine.run_due_schedules().await?;
+                runs.into_iter().try_for_each(|run| run.outcome.map(|_| ()).map_err(Error::invalid))
+            }
             Command::File { name, text } => {
                 let path = self.files.path().join(name);
                 let folder = path.parent().map(PathBuf::from).unwrap_or_default();
