@@ -104,10 +104,12 @@ async fn close(session: Session, exit: Exit) -> Exit {
     tokio::select! {
         closed = session.engine.shutdown() => match closed {
             Ok(()) => exit,
-            Err(error) => {
+            Err(error) if exit == Exit::Done => {
                 reporter.error("", &error);
-                if exit == Exit::Done { Exit::Statement(error.kind()) } else { exit }
+                Exit::Statement(error.kind())
             }
+            // The job that failed has ended the script, and its error is told.
+            Err(_) => exit,
         },
         () = interrupted() => Exit::Interrupted,
     }

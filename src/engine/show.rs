@@ -9,7 +9,6 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use super::builder::columns_text;
 use super::{Engine, Outcome, unknown};
 use crate::error::{Error, Result};
-use crate::operators::graph::{Operator, OperatorGraph};
 use crate::plan::{CatalogView, explain, from_datafusion};
 use crate::sql::Statement;
 use crate::sql::statement::{Show, Spanned, StreamQuery};
@@ -206,23 +205,10 @@ impl Engine {
     }
 
     async fn explain_stream(&self, query: &StreamQuery) -> Result<Outcome> {
-        let graph = self.planner().plan_stream(query).await?;
-        let mut lines = vec!["Streaming query: rows are judged in arrival order".to_owned()];
-        lines.extend(watermark_lines(&graph));
-        lines.extend(explain::policy(&graph.policy).lines().map(str::to_owned));
-        lines.push(format!("state: in memory; results: {}", self.inner.storage.location()));
-        lines.push("operators:".to_owned());
-        lines.extend(explain::operators(&graph).lines().map(|line| format!("  {line}")));
-        table(vec![("plan", Column::Text(lines.into_iter().map(Some).collect()))])
+        let state = format!("in memory; results: {}", self.inner.storage.location());
+        let text = self.planner().explain_stream(query, &state).await?;
+        table(vec![("plan", Column::Text(text.lines().map(|line| Some(line.to_owned())).collect()))])
     }
-}
-
-fn watermark_lines(graph: &OperatorGraph) -> Vec<String> {
-    let line = |node: &crate::operators::graph::Node| match &node.operator {
-        Operator::Source(spec) => Some(explain::watermark(spec, node)),
-        _ => None,
-    };
-    graph.nodes.iter().filter_map(line).collect()
 }
 
 fn job_state(job: &crate::runtime::JobHandle) -> &'static str {

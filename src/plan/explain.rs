@@ -1,6 +1,13 @@
 //! Plans as text: everything that was decided, one operator per line, nothing left implicit.
 
 use std::fmt::Write;
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{Column, Literal};
+use datafusion::physical_expr_common::physical_expr::fmt_sql;
+use datafusion::scalar::ScalarValue;
 
 use crate::connectors::Boundedness;
 use crate::operators::graph::{
@@ -22,7 +29,7 @@ pub fn operators(graph: &OperatorGraph) -> String {
 
 /// Everything decided about a streaming query. `state` says where its state is kept.
 pub fn stream(graph: &OperatorGraph, state: &str) -> String {
-    let mut text = "lowering: streaming\n".to_owned();
+    let mut text = "streaming: rows are judged in arrival order\n".to_owned();
     for node in &graph.nodes {
         let line = match &node.operator {
             Operator::Window(spec) => format!("window: {}", spec.window),
@@ -177,11 +184,26 @@ fn recompute(every: Option<crate::sql::statement::Interval>) -> String {
     format!("RECOMPUTE EVERY {}", micros(every))
 }
 
+/// An expression as SQL.
+fn shown(expr: &Arc<dyn PhysicalExpr>) -> String {
+    let spelled = Arc::clone(expr).transform(|expr| {
+        let interval = match expr.downcast_ref::<Literal>().map(Literal::value) {
+            Some(ScalarValue::IntervalMonthDayNano(Some(interval))) if interval.months == 0 => interval,
+            _ => return Ok(Transformed::no(expr)),
+        };
+        let us = i64::from(interval.days) * 86_400_000_000 + interval.nanoseconds / 1000;
+        // A column is shown as its name.
+        Ok(Transformed::yes(Arc::new(Column::new(&format!("INTERVAL '{}'", micros(us)), 0)) as _))
+    });
+    let spelled = spelled.map_or_else(|_| Arc::clone(expr), |done| done.data);
+    fmt_sql(spelled.as_ref()).to_string()
+}
+
 /// How a source's watermark moves.
 pub fn watermark(spec: &SourceSpec, node: &Node) -> String {
     let Some(plan) = &spec.watermark else { return "none declared".to_owned() };
     let column = spec.event_time.map(|at| node.schema.field(at).name().as_str()).unwrap_or("?");
-    let expr = plan.expr.as_ref().map(ToString::to_string).unwrap_or_default();
+    let expr = plan.expr.as_ref().map(shown).unwrap_or_default();
     let mut text = match plan.spec.strategy {
         Strategy::BoundedOutOfOrderness => format!("{column} AS {expr}"),
         Strategy::PerKey { timeout_us } => format!("{column} AS {expr} PER KEY, timeout {}", micros(timeout_us)),

@@ -794,8 +794,8 @@ fn explain_hides_no_default() {
     );
     let text = run(planner().explain_stream(&query, "memory")).expect("a plan");
     insta::assert_snapshot!(text, @r#"
-    lowering: streaming
-    watermark of s: ts AS ts@0 - IntervalMonthDayNano { months: 0, days: 0, nanoseconds: 5000000000 }, idle timeout none
+    streaming: rows are judged in arrival order
+    watermark of s: ts AS ts - INTERVAL '5 seconds', idle timeout none
     window: HOP slide 1 minute, size 1 hour
     allowed lateness: 1 hour 30 minutes
     on late: UPDATE MAX 10 UPDATES
@@ -811,8 +811,8 @@ fn explain_hides_no_default() {
     let plain =
         parse("SELECT window_end, count(*) FROM TUMBLE(s, DESCRIPTOR(ts), INTERVAL '1 hour') GROUP BY window_end");
     insta::assert_snapshot!(run(planner().explain_stream(&plain, "memory")).expect("a plan"), @r#"
-    lowering: streaming
-    watermark of s: ts AS ts@0 - IntervalMonthDayNano { months: 0, days: 0, nanoseconds: 5000000000 }, idle timeout none
+    streaming: rows are judged in arrival order
+    watermark of s: ts AS ts - INTERVAL '5 seconds', idle timeout none
     window: TUMBLE size 1 hour
     allowed lateness: 0 seconds
     on late: no row is late: L is zero

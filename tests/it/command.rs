@@ -8,10 +8,10 @@ use std::process::{Command, Stdio};
 
 /// How a run of the binary ended.
 #[derive(Debug)]
-struct Run {
-    stdout: String,
-    stderr: String,
-    code: Option<i32>,
+pub struct Run {
+    pub stdout: String,
+    pub stderr: String,
+    pub code: Option<i32>,
 }
 
 /// The binary, unaffected by whoever runs the tests.
@@ -35,7 +35,7 @@ fn finish(mut command: Command) -> Run {
     }
 }
 
-fn run(arguments: &[&str]) -> Run {
+pub fn run(arguments: &[&str]) -> Run {
     finish(highwater(arguments))
 }
 
@@ -192,3 +192,16 @@ fn colour_is_for_terminals_and_for_those_who_insist() {
     assert!(!sql(&["SELECT NULL"]).stdout.contains('\u{1b}'));
     assert!(run(&["-m", "--color", "always", "-c", "SELECT NULL"]).stdout.contains('\u{1b}'));
 }
+
+#[test]
+fn a_job_that_fails_is_told_once() {
+    let run = run(&["-m", "--log", "off", "-c", &format!("{VIEW_OF_NOTHING}; SELECT * FROM v")]);
+    assert_eq!(run.code, Some(2));
+    assert_eq!(run.stderr.matches("error: ").count(), 1, "{}", run.stderr);
+    assert!(run.stderr.contains("no file matches path='no/such.jsonl'"), "{}", run.stderr);
+}
+
+const VIEW_OF_NOTHING: &str =
+    "CREATE SOURCE s (ts TIMESTAMP, WATERMARK FOR ts AS ts) WITH (connector = 'file', path = 'no/such.jsonl');
+    CREATE MATERIALIZED VIEW v AS
+    SELECT window_start, count(*) FROM TUMBLE(s, ts, INTERVAL '1 hour') GROUP BY window_start";

@@ -229,7 +229,10 @@ impl CsvFormat {
                 }
                 Err(_) if width > 1 && memchr(quote, header.as_bytes()).is_some() => width -= 1,
                 Err(message) => {
-                    let error = Error::new(ErrorKind::Data, format!("`{header}` is no CSV header: {message}"));
+                    let error = Error::new(
+                        ErrorKind::Data,
+                        format!("`{}` is no CSV header: {message}", header.escape_debug().take(80).collect::<String>()),
+                    );
                     return Err(error.with_hint("a file without a header needs header = 'false'"));
                 }
             }

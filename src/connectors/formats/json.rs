@@ -4,7 +4,7 @@
 //! counted; a field that is missing is NULL; of a field given twice the last one counts. Numbers and booleans may stand in
 //! a VARCHAR column and become their text; texts may stand for numbers. Times are texts or integers of the declared unit.
 //! Only the columns asked for are decoded, so a value of a wrong type is found by the readers that need it; a line that is
-//! no object is found by all.
+//! no object, or is nested deeper than 256, is found by all.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -117,7 +117,10 @@ fn classify(line: &[u8], message: String) -> RowError {
         return RowError { reason: RejectReason::Malformed, message: format!("no JSON: {e}") };
     }
     if message.is_empty() {
-        return RowError { reason: RejectReason::Malformed, message: "the line is not one JSON object".to_string() };
+        return RowError {
+            reason: RejectReason::Malformed,
+            message: "the line is not one JSON object, or is nested too deep".to_string(),
+        };
     }
     let message = message.trim_start_matches("Json error: ").to_string();
     let value = message.split_once("failed to parse ").and_then(|(_, rest)| Some(rest.rsplit_once(" as ")?.0));

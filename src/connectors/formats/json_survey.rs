@@ -26,6 +26,9 @@ pub(super) enum Node {
     Other,
 }
 
+/// Deepest nesting that is decoded. arrow-json spells out a value that does not fit by recursion, which costs stack.
+const DEPTH_MAX: usize = 256;
+
 static OTHER: Node = Node::Other;
 
 impl Node {
@@ -59,7 +62,7 @@ impl Node {
 pub(super) struct Survey<'n> {
     /// Each line that is not blank, without its line end.
     pub lines: Vec<Range<usize>>,
-    /// Indices into `lines` of those that are not exactly one object, ascending.
+    /// Indices into `lines` of those that are not exactly one object, or nested too deep, ascending.
     pub misshapen: Vec<usize>,
     /// Keys to be spelled as declared, ascending.
     pub renames: Vec<(Range<usize>, &'n str)>,
@@ -134,6 +137,9 @@ impl<'n> Walk<'_, 'n> {
                         if *byte == b'[' || objects > 1 {
                             return false;
                         }
+                    }
+                    if self.frames.len() == DEPTH_MAX {
+                        return false;
                     }
                     node = self.enter(node, *byte == b'{');
                 }
@@ -320,6 +326,12 @@ mod tests {
         assert_eq!(misshapen("{}{}\n{}\n"), [0]);
         assert_eq!(misshapen("[{}]\nnull\n1\n\"a\"\n{\"name\":\"un\n{\"name\":\"}\"}\n{]}"), [0, 1, 2, 3, 4, 6]);
         assert_eq!(misshapen("{\"name\":\"a\\\"}{\"}\n{\"name\":\"\\"), [1]);
+    }
+
+    #[test]
+    fn a_line_nested_too_deep_is_misshapen() {
+        let nested = |depth| format!("{{\"name\":{}{}}}\n", "[".repeat(depth), "]".repeat(depth));
+        assert_eq!(misshapen(&(nested(DEPTH_MAX - 1) + &nested(DEPTH_MAX) + &nested(100_000))), [1, 2]);
     }
 
     #[test]
