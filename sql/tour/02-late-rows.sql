@@ -16,7 +16,7 @@ WHERE status = 'departed'
 GROUP BY window_start, window_end, origin
 ALLOWED LATENESS INTERVAL '1 hour';
 
--- The most delayed of them. A refused row has the source's columns that the view reads.
+-- The most delayed of them. A refused row is kept whole, with the window that refused it.
 SELECT origin, scheduled, delay_min, _window_start, _late_by_us / 60000000 AS minutes_behind
 FROM hourly$late
 ORDER BY delay_min DESC, scheduled

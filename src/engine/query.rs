@@ -5,10 +5,11 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
 use async_trait::async_trait;
+use datafusion::common::TableReference;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::DataFrame;
-use datafusion::sql::parser::Statement as DfStatement;
+use datafusion::sql::parser::{CopyToSource, CopyToStatement, Statement as DfStatement};
 use datafusion::sql::sqlparser::ast;
 use futures::TryStreamExt;
 use tokio::sync::{Notify, mpsc};
@@ -21,7 +22,8 @@ use crate::operators::publish::Publisher;
 use crate::plan::from_datafusion;
 use crate::results::Since as From;
 use crate::runtime::{EpochOutput, JobHandle, JobSpec, ResultSink, spawn};
-use crate::sql::statement::{Since, Spanned, StreamQuery};
+use crate::sql;
+use crate::sql::statement::{Since, Spanned, Statement, StreamQuery};
 
 /// Stops a streaming query. Stopping twice is no error.
 #[derive(Debug, Clone)]
@@ -143,7 +145,19 @@ impl Engine {
         Ok(Outcome::done(format!("INSERT {pushed}")))
     }
 
-    pub(super) async fn passthrough(&self, statement: DfStatement) -> Result<Outcome> {
+    pub(super) async fn passthrough(&self, mut statement: DfStatement) -> Result<Outcome> {
+        let Some(query) = inner_query(&mut statement)? else { return self.by_datafusion(statement).await };
+        // DataFusion knows its own tables only. What reads sources and views is planned here, and lent to it as a table.
+        let name = format!("query {}", self.next_query());
+        let rows = self.batch(query).await?.into_view();
+        *query = select_all(&format!("\"{name}\""))?;
+        self.inner.context.register_table(TableReference::bare(name.as_str()), rows).map_err(from_datafusion)?;
+        let outcome = self.by_datafusion(statement).await;
+        self.inner.context.deregister_table(TableReference::bare(name.as_str())).map_err(from_datafusion)?;
+        outcome
+    }
+
+    async fn by_datafusion(&self, statement: DfStatement) -> Result<Outcome> {
         let state = self.inner.context.state();
         let plan = plan_statement(&state, statement).await?;
         let tag = match &plan {
@@ -164,6 +178,34 @@ impl Engine {
 
 async fn plan_statement(state: &SessionState, statement: DfStatement) -> Result<LogicalPlan> {
     state.statement_to_plan(statement).await.map_err(from_datafusion)
+}
+
+/// The query whose rows a statement of DataFusion's takes.
+fn inner_query(statement: &mut DfStatement) -> Result<Option<&mut Box<ast::Query>>> {
+    if let DfStatement::CopyTo(copy) = statement
+        && let CopyToSource::Relation(name) = &copy.source
+    {
+        copy.source = CopyToSource::Query(select_all(&name.to_string())?);
+    }
+    Ok(match statement {
+        DfStatement::CopyTo(CopyToStatement { source: CopyToSource::Query(query), .. }) => Some(query),
+        DfStatement::Statement(statement) => match statement.as_mut() {
+            ast::Statement::CreateTable(create) => create.query.as_mut(),
+            // Values take their types from the table they go to.
+            ast::Statement::Insert(insert) => {
+                insert.source.as_mut().filter(|query| !matches!(query.body.as_ref(), ast::SetExpr::Values(_)))
+            }
+            _ => None,
+        },
+        _ => None,
+    })
+}
+
+fn select_all(relation: &str) -> Result<Box<ast::Query>> {
+    match sql::parse_one(&format!("SELECT * FROM {relation}"))? {
+        Statement::Select(select) => Ok(select.query),
+        _ => Err(Error::internal("SELECT is a query")),
+    }
 }
 
 /// `CreateExternalTable` as `CREATE EXTERNAL TABLE`.

@@ -95,3 +95,32 @@ async fn three_days_of_departures() {
     let expired = text(&engine, "SELECT count(*) AS expired FROM v$late").await;
     assert!(expired.contains("| 58      |"), "{expired}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn results_are_copied_and_kept_by_datafusions_statements() {
+    let engine = engine().await;
+    let source = format!(
+        "CREATE SOURCE visits (at TIMESTAMP, visitor VARCHAR, WATERMARK FOR at AS at) WITH (connector = 'file', path = '{}')",
+        data("visits.csv")
+    );
+    done(&engine, &source).await.unwrap();
+    let view = "CREATE MATERIALIZED VIEW v AS SELECT visitor, count(*) AS n \
+                FROM TUMBLE(visits, at, INTERVAL '1 hour') GROUP BY window_start, visitor";
+    done(&engine, view).await.unwrap();
+    engine.wait_for_bounded().await.unwrap();
+
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("v.csv").display().to_string();
+    text(&engine, &format!("COPY (SELECT visitor, n FROM v ORDER BY visitor) TO '{file}' STORED AS CSV")).await;
+    let copied = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(copied, "visitor,n\nann,4\nbob,3\ncat,1\n");
+    let all = folder.path().join("all.parquet").display().to_string();
+    let answer = text(&engine, &format!("COPY v TO '{all}' STORED AS PARQUET")).await;
+    assert!(answer.contains("| 3     |"), "{answer}");
+
+    done(&engine, "CREATE TABLE kept AS SELECT visitor, n FROM v").await.unwrap();
+    text(&engine, "INSERT INTO kept SELECT visitor, 10 * n FROM v WHERE n > 3").await;
+    text(&engine, "INSERT INTO kept VALUES ('dan', 1)").await;
+    let sum = text(&engine, "SELECT sum(n) AS n FROM kept").await;
+    assert!(sum.contains("| 49 |"), "{sum}");
+}

@@ -214,6 +214,12 @@ pub(super) fn from_datafusion(error: DataFusionError, script: &Script<'_>) -> Er
     }
 }
 
+/// An expression with more than `most` operators; `token` is the first too many.
+pub(super) fn long_chain(token: &TokenWithSpan, most: usize) -> Error {
+    placed_at(Error::syntax(format!("an expression of more than {most} operators")), token.span.start)
+        .with_hint("write x IN (…), join with a table of values, or put brackets around parts")
+}
+
 /// sqlparser's error as ours.
 pub(super) fn from_sqlparser(error: &ParserError, script: &Script<'_>) -> Error {
     let message = match error {

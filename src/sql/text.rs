@@ -10,6 +10,10 @@ use crate::error::{Position, Result};
 /// Where a text starts that is not part of a longer one.
 pub(super) const START: Position = Position { line: 1, column: 1 };
 
+/// Most operators in one expression, brackets aside. `a AND b AND c …` becomes a tree as deep as the chain is long, and
+/// cloning or dropping one takes stack for each level.
+const OPERATORS_MAX: usize = 1_000;
+
 /// A text, its tokens, and the way from a token's place to a byte of the text.
 #[derive(Debug)]
 pub(super) struct Script<'t> {
@@ -26,7 +30,10 @@ impl<'t> Script<'t> {
         let (script, error) = Self::read(text, start);
         let empty = |t: &&TokenWithSpan| matches!(&t.token, Token::Word(w) if w.value.is_empty());
         match (error, script.tokens.iter().find(empty)) {
-            (None, None) => Ok(script),
+            (None, None) => match long_chain(&script.tokens) {
+                Some(token) => Err(diagnostics::long_chain(token, OPERATORS_MAX)),
+                None => Ok(script),
+            },
             (Some(error), _) => Err(diagnostics::from_tokenizer(&error, script.read_to())),
             (None, Some(token)) => Err(diagnostics::empty_name(token)),
         }
@@ -109,6 +116,37 @@ fn rows_are_structs(tokens: &mut [TokenWithSpan]) {
             }
         }
     }
+}
+
+/// The operator with which an expression has more than [`OPERATORS_MAX`].
+fn long_chain(tokens: &[TokenWithSpan]) -> Option<&TokenWithSpan> {
+    // Operators of the expression at hand, and of those around it.
+    let mut operators = 0;
+    let mut outer = Vec::new();
+    for token in tokens {
+        match &token.token {
+            Token::LParen => outer.push(std::mem::take(&mut operators)),
+            Token::RParen => operators = outer.pop().unwrap_or(0),
+            Token::SemiColon => {
+                operators = 0;
+                outer.clear();
+            }
+            Token::Comma => operators = 0,
+            Token::Plus | Token::Minus | Token::Mul | Token::Div | Token::Mod | Token::StringConcat => operators += 1,
+            Token::Word(word) => match word.keyword {
+                Keyword::AND | Keyword::OR | Keyword::NOT => operators += 1,
+                Keyword::SELECT | Keyword::WHERE | Keyword::HAVING | Keyword::WHEN | Keyword::THEN | Keyword::ELSE => {
+                    operators = 0;
+                }
+                _ => {}
+            },
+            _ => {}
+        }
+        if operators > OPERATORS_MAX {
+            return Some(token);
+        }
+    }
+    None
 }
 
 fn is_keyword(token: &TokenWithSpan, keyword: Keyword) -> bool {

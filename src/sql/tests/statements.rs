@@ -233,6 +233,19 @@ fn deep_nesting_is_an_error_and_no_crash() {
     }
 }
 
+#[test]
+fn a_long_chain_of_operators_is_an_error_and_no_crash() {
+    for operator in ["AND", "OR", "+", "||", "-"] {
+        let chain = |n: usize| format!("SELECT {}", vec!["x"; n + 1].join(&format!(" {operator} ")));
+        let error = error(&chain(100_000));
+        assert!(error.contains("more than 1000 operators"), "{error}");
+        assert!(crate::sql::parse_one(&chain(1_000)).is_ok());
+    }
+    // Lists are long and not deep.
+    assert!(crate::sql::parse_one(&format!("SELECT {}", vec!["-1"; 20_000].join(","))).is_ok());
+    assert!(crate::sql::parse(&"SELECT 1 + 1;".repeat(2_000)).is_ok());
+}
+
 /// Every SQL text a person may read or run is one this parser reads.
 #[test]
 fn the_shipped_sql_is_read() {
