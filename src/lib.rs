@@ -1,5 +1,7 @@
 //! Highwater: a SQL engine for windowed metrics that stay right.
 #![warn(missing_docs)]
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
+#![forbid(unsafe_code)]
 
 pub mod change;
 pub mod checkpoint;

@@ -66,7 +66,7 @@ fn check(page: &str) -> usize {
 
     let script: String = told.iter().enumerate().map(|(n, example)| example.sql.clone() + &mark(n).0).collect();
     // One epoch, so that the number of versions is that of the page however slow the machine is.
-    let ran = run(&["--in-memory", "--epoch-interval", "1 hour", "-c", &script]);
+    let ran = run(&["--in-memory", "--epoch-interval", "1h", "-c", &script]);
     assert_eq!(ran.code, Some(0), "{page}: {}", ran.stderr);
     let mut rest = ran.stdout.as_str();
     for (n, example) in told.iter().enumerate() {
