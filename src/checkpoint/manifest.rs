@@ -39,6 +39,8 @@ pub struct Manifest {
     pub counts: FateCounts,
     /// Versions older than this cannot be told apart any more; AS OF before it is refused. `i64::MIN`: none are.
     pub horizon_us: i64,
+    /// Files removed at or before this stamp are gone from storage; later ones wait for their readers to finish.
+    pub vacuumed_us: i64,
     /// The job's own state: offsets, watermarks, chunks. Opaque here.
     pub job: serde_json::Value,
 }
@@ -51,6 +53,17 @@ pub struct TableChange {
     /// Paths of files that disappear (compaction, retention).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remove: Vec<String>,
+}
+
+/// A file that no read of today needs and that a reader of yesterday may still have open.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemovedFile {
+    /// Its table.
+    pub table: TableId,
+    /// Path below the table's folder.
+    pub path: String,
+    /// Stamp of the epoch that removed it, µs UTC.
+    pub removed_us: i64,
 }
 
 /// What a file's versions are to each other.
@@ -104,6 +117,8 @@ pub struct FileIndex {
     pub epoch: u64,
     /// Live files by table.
     pub tables: BTreeMap<TableId, Vec<FileEntry>>,
+    /// Files removed and not yet deleted.
+    pub removed: Vec<RemovedFile>,
 }
 
 impl Manifest {
@@ -162,6 +177,7 @@ mod tests {
             columns: vec![("revenue".into(), "double".into())],
             counts: FateCounts { read: 3, ..FateCounts::default() },
             horizon_us: i64::MIN,
+            vacuumed_us: i64::MIN,
             job: serde_json::json!({"offset": 0.1}),
         }
     }

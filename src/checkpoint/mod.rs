@@ -13,5 +13,5 @@ pub mod manifest;
 pub mod paths;
 pub mod recovery;
 
-pub use manifest::{FileEntry, FileIndex, FileRole, Manifest, TableChange};
+pub use manifest::{FileEntry, FileIndex, FileRole, Manifest, RemovedFile, TableChange};
 pub use paths::{TableId, ViewPaths};

@@ -4,19 +4,22 @@
 //! transaction `highwater`, so that a repeat is recognised: the loser of a race for a log version reads the winner's
 //! file and drops what it already holds. `deltalake-core`'s own commit loop replays the table's file list after each
 //! commit; ours has that list already and only needs the next free number, so it writes log files itself, from
-//! `deltalake-core`'s actions. The log is never cleaned up here.
+//! `deltalake-core`'s actions. Log clean-up is
+//! off for everyone, and done by [`DeltaLog::tidy`] only.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::datatypes::{DataType, Field, Schema};
+use deltalake_core::checkpoints::{cleanup_expired_logs_for, create_checkpoint};
 use deltalake_core::kernel::engine::arrow_conversion::TryIntoKernel;
 use deltalake_core::kernel::transaction::{CommitData, TransactionError};
 use deltalake_core::kernel::{Action, Add, EagerSnapshot, Remove, StructType, Transaction};
 use deltalake_core::logstore::{CommitOrBytes, LogStoreRef, StorageConfig, default_logstore};
 use deltalake_core::operations::create::CreateBuilder;
 use deltalake_core::protocol::{DeltaOperation, SaveMode};
-use deltalake_core::{DeltaTableError, TableProperty};
+use deltalake_core::{DeltaTable, DeltaTableError, TableProperty};
 use object_store::path::Path;
 use serde_json::Value;
 use url::Url;
@@ -39,6 +42,8 @@ pub(super) struct DeltaLog {
     next_version: u64,
     /// Last epoch the log is known to hold.
     logged: u64,
+    /// Log version of the last Delta checkpoint, 0 for none.
+    checkpoint: u64,
     partitioned: bool,
 }
 
@@ -50,7 +55,8 @@ impl DeltaLog {
     /// `Unavailable` from the store, `Corrupt` for a log that cannot be read, `Unsupported` for a schema Delta refuses.
     pub async fn open(storage: &Storage, folder: Path, schema: &Schema, partitioned: bool) -> Result<Self> {
         let log = log_store(storage, &folder)?;
-        let mut this = Self { log, storage: storage.clone(), folder, next_version: 0, logged: 0, partitioned };
+        let mut this =
+            Self { log, storage: storage.clone(), folder, next_version: 0, logged: 0, checkpoint: 0, partitioned };
         let entries = this.log_versions().await?;
         match entries.last() {
             Some(last) => {
@@ -155,9 +161,40 @@ impl DeltaLog {
             .map_err(|e| delta_error("create a table", &self.folder, e))
     }
 
+    /// Writes a Delta checkpoint if `every` commits have passed since the last, and deletes log files that it makes
+    /// superfluous and that are older than `keep`. Other tools then open the table by the checkpoint.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` from the store: nothing is lost, try again later.
+    pub async fn tidy(&mut self, every: u64, now_us: i64, keep: Duration) -> Result<()> {
+        let Some(last) = self.next_version.checked_sub(1) else { return Ok(()) };
+        if last < self.checkpoint + every.max(1) {
+            return Ok(());
+        }
+        let checkpoint = async {
+            let mut table = DeltaTable::new(Arc::clone(&self.log));
+            table.load().await?;
+            create_checkpoint(&table, None).await?;
+            let keep_ms = i64::try_from(keep.as_millis()).unwrap_or(i64::MAX);
+            let cutoff_ms = now_us.div_euclid(1000).saturating_sub(keep_ms);
+            let deleted = cleanup_expired_logs_for(last, self.log.as_ref(), cutoff_ms, None).await?;
+            tracing::debug!(table = %self.folder, version = last, deleted, "Delta log tidied");
+            Ok(())
+        };
+        checkpoint.await.map_err(|e| delta_error("write a Delta checkpoint", &self.folder, e))?;
+        self.checkpoint = last;
+        Ok(())
+    }
+
     /// Versions that have a JSON file in the log, ascending.
-    async fn log_versions(&self) -> Result<Vec<u64>> {
+    async fn log_versions(&mut self) -> Result<Vec<u64>> {
         let files = self.storage.list(&self.folder.clone().join("_delta_log"), None).await?;
+        let checkpoints = files.iter().filter_map(|f| {
+            let name = f.location.filename()?;
+            name.ends_with(".checkpoint.parquet").then(|| name.split('.').next()?.parse().ok())?
+        });
+        self.checkpoint = checkpoints.max().unwrap_or(self.checkpoint);
         Ok(files.iter().filter_map(|f| crate::checkpoint::ViewPaths::epoch_of(&f.location)).collect())
     }
 

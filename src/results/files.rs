@@ -11,9 +11,11 @@ use arrow::compute::{cast_with_options, concat_batches, max, min, sort_to_indice
 use arrow::datatypes::{DataType, Int64Type, SchemaRef, TimestampMicrosecondType, UInt8Type};
 use arrow::row::{RowConverter, SortField};
 use bytes::Bytes;
+use object_store::path::Path;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use uuid::Uuid;
 
 use super::schema::{StoredSchema, column};
 use super::stats;
@@ -21,8 +23,10 @@ use crate::checkpoint::{FileEntry, FileRole};
 use crate::error::{Error, ErrorKind, Result};
 
 const DAY_US: i64 = 86_400_000_000;
-/// Rows of one row group: small enough that one window of a day's file is read without the rest.
+/// Rows of one row group.
 const ROW_GROUP_ROWS: usize = 131_072;
+/// Rows of one page: small enough that one window of a day's file is read without the rest.
+const PAGE_ROWS: usize = 4_096;
 
 /// A data file that is encoded and not written yet.
 pub(super) struct NewFile {
@@ -37,6 +41,17 @@ pub(super) struct NewFile {
 pub(super) struct Stamp {
     pub epoch: u64,
     pub us: i64,
+}
+
+/// A new data file's name: unique per attempt, so that two writers, or two attempts, at one epoch never share one. It
+/// begins with the newest epoch whose rows the file may hold.
+pub(super) fn name(epoch: u64) -> String {
+    format!("{epoch:020}-{}.parquet", &Uuid::new_v4().simple().to_string()[..16])
+}
+
+/// The epoch in a data file's name.
+pub(super) fn epoch_of_name(path: &Path) -> Option<u64> {
+    path.filename()?.strip_suffix(".parquet")?.split_once('-')?.0.parse().ok()
 }
 
 /// Brings versions as a job hands them over to the stored columns: casts, fills in defaults, stamps.
@@ -129,8 +144,14 @@ pub(super) fn date_text(days: i64) -> String {
         .map_or_else(|| format!("day{days}"), |date| date.to_string())
 }
 
-/// Encodes versions of one date.
-pub(super) fn version_file(stored: &StoredSchema, rows: &RecordBatch, path: String, date: String) -> Result<NewFile> {
+/// Encodes versions of one date, for a file of `role`.
+pub(super) fn version_file(
+    stored: &StoredSchema,
+    rows: &RecordBatch,
+    role: FileRole,
+    path: String,
+    date: String,
+) -> Result<NewFile> {
     let mut file = plain_file(rows, path)?;
     let instants = |name| rows.column(stored.index(name)).as_primitive::<TimestampMicrosecondType>();
     let trues = |name| rows.column(stored.index(name)).as_boolean().true_count() as u64;
@@ -138,21 +159,29 @@ pub(super) fn version_file(stored: &StoredSchema, rows: &RecordBatch, path: Stri
     file.entry.windows_us = range(instants(column::WINDOW_START));
     file.entry.computed_us = range(instants(column::COMPUTED_AT));
     file.entry.version_max = max(versions).unwrap_or(0);
+    file.entry.role = role;
     // Rows of one identity in one epoch differ in their stamps; one stamp means one version each.
-    file.entry.single = file.entry.computed_us.0 == file.entry.computed_us.1 || identities_differ(stored, rows)?;
+    let one_stamp = file.entry.epochs.0 == file.entry.epochs.1 && file.entry.computed_us.0 == file.entry.computed_us.1;
+    file.entry.single = match role {
+        FileRole::Fresh => one_stamp || identities_differ(stored, rows)?,
+        FileRole::Current => true,
+        FileRole::Superseded => false,
+    };
     file.entry.deleted_rows = trues(column::DELETED);
     file.entry.final_rows = trues(column::IS_FINAL);
-    file.entry.epochs = epochs(rows);
     file.entry.partition = Some(date);
     Ok(file)
 }
 
 /// Encodes rows of a table without versions.
 pub(super) fn plain_file(rows: &RecordBatch, path: String) -> Result<NewFile> {
+    use EnabledStatistics::{Chunk, Page};
     let properties = WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
         .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
-        .set_statistics_enabled(EnabledStatistics::Chunk)
+        .set_data_page_row_count_limit(PAGE_ROWS)
+        .set_write_batch_size(PAGE_ROWS)
+        .set_statistics_enabled(if rows.num_rows() > PAGE_ROWS { Page } else { Chunk })
         .build();
     let parquet_error = |e| Error::internal(format!("cannot encode a data file: path=`{path}`")).with_source(e);
     let mut bytes = Vec::with_capacity(16 * 1024);

@@ -98,13 +98,6 @@ impl HistoryTable {
         let schema = schema(&table.shared.stored);
         Self { table, schema }
     }
-
-    /// Whether a filter looks at nothing but the identity, so that it takes all versions of one or none.
-    fn by_identity(&self, filter: &Expr) -> bool {
-        let stored = &self.table.shared.stored;
-        let names: Vec<&String> = stored.identity.iter().map(|i| stored.results.field(*i).name()).collect();
-        !filter.is_volatile() && filter.column_refs().iter().all(|column| names.contains(&&column.name))
-    }
 }
 
 #[async_trait]
@@ -125,7 +118,8 @@ impl TableProvider for HistoryTable {
         _limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let stored = &self.table.shared.stored;
-        let filter = compile(session, &stored.results, filters)?;
+        let filters: Vec<Expr> = filters.iter().filter_map(|filter| stored.by_identity(filter)).collect();
+        let filter = compile(session, &stored.results, &filters)?;
         let files = self.table.state.files(&self.table.id);
         let files = Table::prune(&stored.results, files.to_vec(), filter.as_ref())?;
         let every: Vec<usize> = (0..stored.results.fields().len()).collect();
@@ -144,9 +138,10 @@ impl TableProvider for HistoryTable {
     }
 
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
-        let support = |filter: &&Expr| match self.by_identity(filter) {
-            true => TableProviderFilterPushDown::Inexact,
-            false => TableProviderFilterPushDown::Unsupported,
+        let stored = &self.table.shared.stored;
+        let support = |filter: &&Expr| match stored.by_identity(filter) {
+            Some(_) => TableProviderFilterPushDown::Inexact,
+            None => TableProviderFilterPushDown::Unsupported,
         };
         Ok(filters.iter().map(support).collect())
     }
@@ -262,10 +257,14 @@ impl Differ {
         // Row 0 of "before" is the last row of the batch before, or a stand-in that nothing refers to.
         let (last_key, last_row) = self.last.take().unzip();
         let last_row = last_row.unwrap_or_else(|| batch.slice(0, 1));
+        // A version whose predecessor was dropped for its age (retention) has nothing to be compared with.
+        let version = self.stored.index(column::VERSION);
+        let numbers = |of: &RecordBatch| of.column(version).as_primitive::<Int64Type>().values().clone();
+        let (numbers, last_number) = (numbers(batch), numbers(&last_row)[0]);
         let before = UInt32Array::from_iter((0..rows).map(|row| {
             let follows = match row {
-                0 => last_key.as_ref().is_some_and(|key| key.row() == keys.row(0)),
-                _ => keys.row(row - 1) == keys.row(row),
+                0 => last_key.as_ref().is_some_and(|key| key.row() == keys.row(0)) && last_number + 1 == numbers[0],
+                _ => keys.row(row - 1) == keys.row(row) && numbers[row - 1] + 1 == numbers[row],
             };
             follows.then_some(row as u32)
         }));

@@ -11,12 +11,15 @@
 //! what a crash leaves to do, is in [`crate::checkpoint`]. This module does not know how results are computed, and does
 //! not number versions: the one publisher of a view does.
 
+mod compact;
 mod delta;
 pub mod epoch;
 mod files;
 mod history;
+pub mod maintain;
 pub mod reader;
 mod resolve;
+pub mod rollback;
 pub mod schema;
 pub mod shared_writer;
 mod state;
@@ -28,7 +31,9 @@ mod tests;
 pub mod writer;
 
 pub use epoch::{CommittedEpoch, Epoch};
+pub use maintain::{Upkeep, UpkeepReport};
 pub use reader::{Read, ViewReader, rejects_of};
+pub use rollback::{RollbackTo, RolledBack, roll_back};
 pub use schema::{IdentityColumn, ViewTable};
 pub use shared_writer::SharedWriter;
 pub use subscribe::{Since, Subscription};

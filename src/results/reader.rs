@@ -184,6 +184,10 @@ impl ViewReader {
         ViewWriter::unopened(Arc::clone(&self.shared))
     }
 
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// Where the view lies, and its name.
     pub(super) fn place(&self) -> (&Storage, &str) {
         (&self.shared.storage, &self.shared.table.name)

@@ -9,8 +9,7 @@
 //! ```
 //!
 //! Version 1 of an identity supersedes nothing and exists once, so only later versions are gathered; memory is in
-//! proportion to the corrections, not to the rows. An identity that was gathered shows only its winner; any other row
-//! is the only one of its identity and passes.
+//! proportion to the corrections, not to the rows. A row passes unless a higher one of its identity was gathered.
 
 use std::fmt;
 use std::sync::Arc;
@@ -242,7 +241,7 @@ impl Chooser {
         let wins = encoded
             .iter()
             .zip(self.rank.of(batch))
-            .map(|(row, rank)| self.winners.ranks.get(row.as_ref()).is_none_or(|best| rank == *best));
+            .map(|(row, rank)| self.winners.ranks.get(row.as_ref()).is_none_or(|best| rank >= *best));
         let wins = BooleanArray::from_iter(wins.map(Some));
         Ok(filter_record_batch(&kept, &wins)?)
     }

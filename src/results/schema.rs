@@ -10,8 +10,13 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, TimeUnit};
 
+use datafusion::common::Column as DfColumn;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::logical_expr::Expr;
+use datafusion::physical_expr::expressions::Column;
+
 use crate::error::{Error, Result};
-use crate::operators::graph::OperatorGraph;
+use crate::operators::graph::{Operator, OperatorGraph};
 
 /// Names of the columns the store adds.
 pub mod column {
@@ -50,6 +55,9 @@ pub struct ViewTable {
     pub select: SchemaRef,
     /// Identity columns besides the window.
     pub keys: Vec<IdentityColumn>,
+    /// SELECT columns, by index, that are the window's start or end, with the stored column they equal. A filter on one
+    /// is then as good as one on the window itself.
+    pub window_columns: Vec<(usize, &'static str)>,
     /// Columns of a refused row, those of the source.
     pub source: SchemaRef,
 }
@@ -71,8 +79,24 @@ impl ViewTable {
             field: Arc::new(last.field(key.index).clone().with_name(&key.stored_as)),
             selected: key.selected,
         });
-        Self { name: name.into(), select: Arc::clone(&graph.select), keys: keys.collect(), source }
+        let window_columns = window_columns(graph);
+        Self { name: name.into(), select: Arc::clone(&graph.select), keys: keys.collect(), window_columns, source }
     }
+}
+
+/// SELECT columns that the last projection makes of the very column it makes the window's start or end of.
+fn window_columns(graph: &OperatorGraph) -> Vec<(usize, &'static str)> {
+    let Some(node) = graph.nodes.last() else { return Vec::new() };
+    let (Operator::Rows(spec) | Operator::Versions(spec)) = &node.operator else { return Vec::new() };
+    let Some(project) = &spec.project else { return Vec::new() };
+    let input = |i: usize| project.get(i)?.downcast_ref::<Column>().map(Column::index);
+    let mut found = Vec::new();
+    for edge in [column::WINDOW_START, column::WINDOW_END] {
+        let Some(of) = node.schema.index_of(edge).ok().and_then(input) else { continue };
+        let same = (0..graph.select.fields().len()).filter(|i| input(*i) == Some(of));
+        found.extend(same.map(|i| (i, edge)));
+    }
+    found
 }
 
 /// Timestamp µs UTC, the one type of instants.
@@ -89,6 +113,8 @@ pub struct StoredSchema {
     pub select_len: usize,
     /// Indices of the identity: `_window_start`, `_window_end`, then the keys.
     pub identity: Vec<usize>,
+    /// SELECT columns that equal an identity column, with that column.
+    pub same_as: Vec<(usize, usize)>,
     /// Columns of a refused row.
     pub late: SchemaRef,
 }
@@ -116,7 +142,14 @@ impl StoredSchema {
         let mut late: Vec<FieldRef> = table.source.fields().iter().map(stored_field).collect::<Result<_>>()?;
         late.extend(late_fields());
         check_names(&late)?;
-        Ok(Self { results, select_len, identity, late: Arc::new(Schema::new(late)) })
+        let mut same_as = Vec::new();
+        for (selected, edge) in &table.window_columns {
+            let stored = index_of(&results, edge)?;
+            if results.field(*selected).data_type() == results.field(stored).data_type() {
+                same_as.push((*selected, stored));
+            }
+        }
+        Ok(Self { results, select_len, identity, same_as, late: Arc::new(Schema::new(late)) })
     }
 
     /// Index of a column of a version by its name.
@@ -126,6 +159,23 @@ impl StoredSchema {
     /// If there is none; meant for the names in [`mod@column`].
     pub fn index(&self, name: &str) -> usize {
         self.results.index_of(name).expect("every stored schema has the version columns")
+    }
+
+    /// `filter` in terms of the identity alone, if it looks at nothing else: it then takes all versions of an identity or
+    /// none of them.
+    pub fn by_identity(&self, filter: &Expr) -> Option<Expr> {
+        let name = |i: usize| self.results.field(i).name().as_str();
+        let renamed = filter.clone().transform(|expr| match expr {
+            Expr::Column(column) => {
+                let stored = self.same_as.iter().find(|(selected, _)| name(*selected) == column.name);
+                let found = stored.map(|(_, stored)| Expr::Column(name(*stored).into()));
+                Ok(found.map_or_else(|| Transformed::no(Expr::Column(column)), Transformed::yes))
+            }
+            other => Ok(Transformed::no(other)),
+        });
+        let filter = renamed.ok()?.data;
+        let known = |column: &&DfColumn| self.identity.iter().any(|i| name(*i) == column.name);
+        (!filter.is_volatile() && filter.column_refs().iter().all(known)).then_some(filter)
     }
 
     /// Names and types, to recognise a changed definition.
@@ -287,6 +337,7 @@ mod tests {
             name: "v".into(),
             select: Arc::new(Schema::new(select)),
             keys: keys.collect(),
+            window_columns: vec![],
             source: Arc::new(Schema::new(vec![Field::new("ts", instant(), true)])),
         }
     }

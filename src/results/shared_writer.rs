@@ -15,8 +15,9 @@ use std::sync::Arc;
 
 use tokio::sync::{Mutex, MutexGuard};
 
+use super::maintain::{Progress, Upkeep};
 use super::reader::ViewReader;
-use super::state::Phase;
+use super::state::{Phase, Shared};
 use super::writer::{ViewWriter, remove_view};
 use crate::error::{ErrorKind, Result};
 use crate::operators::fate::FateCounts;
@@ -26,6 +27,8 @@ use crate::operators::fate::FateCounts;
 pub struct SharedWriter {
     writer: Arc<Mutex<ViewWriter>>,
     reader: ViewReader,
+    upkeep: Upkeep,
+    progress: Arc<Mutex<Progress>>,
 }
 
 impl std::fmt::Debug for SharedWriter {
@@ -36,14 +39,50 @@ impl std::fmt::Debug for SharedWriter {
 
 impl From<ViewWriter> for SharedWriter {
     fn from(writer: ViewWriter) -> Self {
-        Self { reader: writer.reader(), writer: Arc::new(Mutex::new(writer)) }
+        Self::new(writer.reader(), writer)
     }
 }
 
 impl SharedWriter {
     /// The writer of the view that `reader` reads. It takes the view over when it is first locked, not before.
     pub fn of(reader: &ViewReader) -> Self {
-        Self { writer: Arc::new(Mutex::new(reader.unopened_writer())), reader: reader.clone() }
+        Self::new(reader.clone(), reader.unopened_writer())
+    }
+
+    fn new(reader: ViewReader, writer: ViewWriter) -> Self {
+        let (writer, progress) = (Arc::new(Mutex::new(writer)), Arc::default());
+        Self { writer, reader, upkeep: Upkeep::default(), progress }
+    }
+
+    /// How the store is kept; see [`SharedWriter::keep_up`].
+    #[must_use]
+    pub fn with_upkeep(mut self, upkeep: Upkeep) -> Self {
+        self.upkeep = upkeep;
+        self
+    }
+
+    pub(super) fn upkeep(&self) -> &Upkeep {
+        &self.upkeep
+    }
+
+    pub(super) fn progress(&self) -> &Mutex<Progress> {
+        &self.progress
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        self.reader.shared()
+    }
+
+    /// Brings the Delta logs up to date if they wait for it. `false` if this process is not the view's writer.
+    pub(super) async fn flush_if_due(&self) -> Result<bool> {
+        let mut writer = self.writer.lock().await;
+        if writer.stopped().is_some() {
+            return Ok(false);
+        }
+        if writer.flush_due() {
+            writer.flush().await?;
+        }
+        Ok(true)
     }
 
     /// A reader that sees each epoch as soon as it is decided.

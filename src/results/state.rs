@@ -4,7 +4,7 @@
 //! epochs only, for as long as it likes. The newest epochs' rows are kept beside it, bounded in bytes, so that a
 //! subscriber that keeps up never reads a file.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow::array::RecordBatch;
@@ -12,7 +12,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use tokio::sync::watch;
 
 use super::schema::{StoredSchema, ViewTable};
-use crate::checkpoint::{FileEntry, FileIndex, Manifest, TableId, ViewPaths};
+use crate::checkpoint::{FileEntry, FileIndex, Manifest, RemovedFile, TableId, ViewPaths};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::operators::fate::FateCounts;
@@ -58,8 +58,11 @@ pub(super) struct ViewState {
     pub epoch: u64,
     pub stamp_us: i64,
     pub horizon_us: i64,
+    pub vacuumed_us: i64,
     pub counts: FateCounts,
     pub phase: Phase,
+    /// Removed and not deleted yet, oldest first.
+    pub removed: Arc<Vec<RemovedFile>>,
     tables: BTreeMap<TableId, Files>,
     recent: VecDeque<Arc<EpochRows>>,
 }
@@ -70,8 +73,10 @@ impl ViewState {
             epoch: 0,
             stamp_us: i64::MIN,
             horizon_us: i64::MIN,
+            vacuumed_us: i64::MIN,
             counts: FateCounts::default(),
             phase: Phase::Live,
+            removed: Arc::default(),
             tables: BTreeMap::new(),
             recent: VecDeque::new(),
         }
@@ -80,7 +85,12 @@ impl ViewState {
     fn from_index(index: FileIndex) -> Self {
         let files = |files: Vec<FileEntry>| Arc::new(files.into_iter().map(Arc::new).collect());
         let tables = index.tables.into_iter().map(|(table, entries)| (table, files(entries))).collect();
-        Self { epoch: index.epoch, tables, ..Self::empty() }
+        Self { epoch: index.epoch, tables, removed: Arc::new(index.removed), ..Self::empty() }
+    }
+
+    /// The tables that have files, or had.
+    pub fn tables(&self) -> impl Iterator<Item = &TableId> {
+        self.tables.keys()
     }
 
     /// The live files of `table`.
@@ -100,11 +110,22 @@ impl ViewState {
         next.epoch = manifest.epoch;
         next.stamp_us = manifest.stamp_us;
         next.horizon_us = manifest.horizon_us;
+        next.vacuumed_us = manifest.vacuumed_us;
         next.counts = manifest.counts.clone();
         for (table, change) in &manifest.tables {
             let files = Arc::make_mut(next.tables.entry(table.clone()).or_default());
-            files.retain(|file| !change.remove.contains(&file.path));
+            if !change.remove.is_empty() {
+                let gone: HashSet<&String> = change.remove.iter().collect();
+                files.retain(|file| !gone.contains(&file.path));
+                let removed_us = manifest.stamp_us;
+                let removed = change.remove.iter().map(|path| (table.clone(), path.clone()));
+                let removed = removed.map(|(table, path)| RemovedFile { table, path, removed_us });
+                Arc::make_mut(&mut next.removed).extend(removed);
+            }
             files.extend(change.add.iter().cloned().map(Arc::new));
+        }
+        if next.removed.first().is_some_and(|first| first.removed_us <= manifest.vacuumed_us) {
+            Arc::make_mut(&mut next.removed).retain(|file| file.removed_us > manifest.vacuumed_us);
         }
         next
     }
@@ -122,7 +143,7 @@ impl ViewState {
     pub fn to_index(&self) -> FileIndex {
         let entries = |files: &Files| files.iter().map(|file| file.as_ref().clone()).collect();
         let tables = self.tables.iter().map(|(table, files)| (table.clone(), entries(files))).collect();
-        FileIndex { epoch: self.epoch, tables }
+        FileIndex { epoch: self.epoch, tables, removed: self.removed.to_vec() }
     }
 }
 

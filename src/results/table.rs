@@ -183,33 +183,50 @@ impl Resolve {
         }
     }
 
-    /// Compaction answers for the latest versions only.
+    /// Whether compaction has compared for us: it has for reads of today.
     fn trusts_compaction(&self) -> bool {
-        self.as_of.is_none() && self.rank.is_final.is_none()
+        self.as_of.is_none()
     }
 
-    /// Whether versions in `file` may supersede rows elsewhere, or each other.
-    fn supersedes(&self, file: &FileEntry) -> bool {
-        let corrects = file.version_max > 1 && !(file.role == FileRole::Current && self.trusts_compaction());
-        !self.rank.numbered || corrects || (self.rank.is_final.is_some() && file.final_rows > 0)
+    /// Whether a row of `other` may win over one of `file`, or, where they are the same, over another one of it.
+    ///
+    /// A current file holds each identity once and nothing older than what it was made from; only fresh files hold
+    /// later versions. A superseded file counts only where a final version in it may win over a later one.
+    fn supersedes(&self, other: &FileEntry, file: &FileEntry) -> bool {
+        use FileRole::{Current, Fresh, Superseded};
+        let corrects = other.version_max > 1 || !self.rank.numbered;
+        if !self.trusts_compaction() {
+            return corrects;
+        }
+        let finals = self.rank.is_final.is_some() && other.final_rows > 0;
+        match (other.role, file.role) {
+            (Fresh, _) => corrects || finals,
+            (Current, Current) => false,
+            (Current, Fresh) => finals,
+            (Current, Superseded) | (Superseded, _) => true,
+        }
     }
 
     /// Whether `file` has rows that count at all.
     fn counts(&self, file: &FileEntry) -> bool {
         let in_time = self.as_of.is_none_or(|(_, t_us)| file.computed_us.0 <= t_us);
-        in_time && !(file.role == FileRole::Superseded && self.trusts_compaction())
+        let is_old = file.role == FileRole::Superseded && self.trusts_compaction();
+        let may_be_final = self.rank.is_final.is_some() && file.final_rows > 0;
+        in_time && (!is_old || may_be_final)
     }
 
     /// Splits `files` into those nothing supersedes, those that may be superseded, and those that supersede.
     fn split(&self, files: &[Arc<FileEntry>], all: &[Arc<FileEntry>]) -> Split {
-        let superseding: Vec<_> = all.iter().filter(|f| self.counts(f) && self.supersedes(f)).cloned().collect();
+        let counting: Vec<_> = all.iter().filter(|file| self.counts(file)).collect();
         let mut split = Split::default();
         for file in files.iter().filter(|file| self.counts(file)) {
-            let rivals = superseding
-                .iter()
-                .filter(|other| overlap(other.windows_us, file.windows_us) && (!same(other, file) || !file.single));
+            let rivals = counting.iter().filter(|other| {
+                overlap(other.windows_us, file.windows_us)
+                    && (!same(other, file) || !file.single)
+                    && self.supersedes(other, file)
+            });
             let before = split.superseding.len();
-            split.superseding.extend(rivals.cloned());
+            split.superseding.extend(rivals.map(|rival| Arc::clone(rival)));
             if split.superseding.len() > before { &mut split.contested } else { &mut split.settled }
                 .push(Arc::clone(file));
         }
@@ -272,7 +289,14 @@ impl StoredTable {
             let probe = self.filtered_scan(session, &contested, &needed, asked.as_ref(), filter)?;
             let keys = resolve.needed(&[]);
             let in_time = resolve.as_of_filter(&self.schema);
-            let build = self.filtered_scan(session, &superseding, &keys, in_time.as_ref(), in_time.clone())?;
+            // What only looks at the identity narrows both sides alike.
+            let stored = &table.shared.stored;
+            let results = table.id == TableId::Results;
+            let filters: Vec<Expr> =
+                filters.iter().filter(|_| results).filter_map(|filter| stored.by_identity(filter)).collect();
+            let narrow = conjunction_opt([compile(session, &self.schema, &filters)?, in_time]);
+            let superseding = Table::prune(&self.schema, superseding, narrow.as_ref())?;
+            let build = self.filtered_scan(session, &superseding, &keys, narrow.as_ref(), narrow.clone())?;
             let build = Arc::new(CoalescePartitionsExec::new(build));
             let place = |columns: &[usize], of: usize| {
                 columns.iter().position(|c| *c == of).expect("needed columns hold identity, rank and projection")

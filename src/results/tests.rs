@@ -37,6 +37,7 @@ fn view() -> ViewTable {
             Field::new("orders", DataType::Int64, false),
         ])),
         keys: vec![IdentityColumn { field: key, selected: true }],
+        window_columns: vec![],
         source: Arc::new(Schema::new(vec![Field::new("ts", instant(), true)])),
     }
 }
@@ -694,20 +695,41 @@ mod model {
     const KEYS: [Option<&str>; 4] = [None, Some(""), Some("NULL"), Some("a")];
     const REASONS: [&str; 4] = ["initial", "late_data", "gone", "finalization"];
 
-    /// Epochs of (window hour, key, reason); hours lie across several days, and windows come again at random.
-    fn epochs() -> impl Strategy<Value = Vec<Vec<(i64, usize, usize)>>> {
-        let change = (0i64..60, 0..KEYS.len(), 0..REASONS.len());
-        prop::collection::vec(prop::collection::vec(change, 0..12), 1..12)
+    /// What maintenance does after an epoch.
+    #[derive(Debug, Clone, Copy)]
+    enum After {
+        Nothing,
+        KeepUp,
+        Optimize,
+        Vacuum,
+        Reopen,
     }
 
-    async fn check(epochs: Vec<Vec<(i64, usize, usize)>>) {
+    /// (Window hour, key, reason) of an epoch's versions; hours lie across several days, and windows come again at
+    /// random.
+    type Changes = Vec<(i64, usize, usize)>;
+
+    fn epochs() -> impl Strategy<Value = Vec<(Changes, After)>> {
+        use After::*;
+        let change = (0i64..60, 0..KEYS.len(), 0..REASONS.len());
+        let after = prop::sample::select(vec![Nothing, Nothing, KeepUp, KeepUp, Optimize, Vacuum, Reopen]);
+        prop::collection::vec((prop::collection::vec(change, 0..12), after), 1..14)
+    }
+
+    fn maintained(writer: ViewWriter) -> SharedWriter {
+        let upkeep = Upkeep { fresh_files_max: 2, vacuum_after: std::time::Duration::ZERO, ..Upkeep::default() };
+        SharedWriter::from(writer).with_upkeep(upkeep)
+    }
+
+    async fn check(epochs: Vec<(Changes, After)>) {
         let clock = clock();
         let storage = Storage::memory();
-        let mut writer = ViewWriter::create(storage.clone(), view(), clock.clone()).await.unwrap();
+        let mut shared = maintained(ViewWriter::create(storage.clone(), view(), clock.clone()).await.unwrap());
         let mut model: BTreeMap<Identity, Vec<Version>> = BTreeMap::new();
         let mut stamps = vec![];
-        for (n, changes) in (1..).zip(&epochs) {
+        for (n, (changes, after)) in (1..).zip(&epochs) {
             clock.advance_us(10);
+            let mut writer = shared.lock().await.unwrap();
             let mut rows: Vec<Row> = vec![];
             for (hour, key, reason) in changes {
                 let (identity, reason) = ((*hour, KEYS[*key]), REASONS[*reason]);
@@ -720,7 +742,18 @@ mod model {
                 versions.push((n, nth, number, value, reason == "finalization", reason == "gone"));
                 rows.push((*hour, identity.1, number, value, 1, reason));
             }
-            stamps.push(writer.commit(epoch(n, &rows)).await.unwrap().stamp_us);
+            let next = epoch(writer.next_epoch(), &rows);
+            stamps.push(writer.commit(next).await.unwrap().stamp_us);
+            drop(writer);
+            match after {
+                After::Nothing => {}
+                After::KeepUp => drop(shared.keep_up().await.unwrap()),
+                After::Optimize => drop(shared.optimize().await.unwrap()),
+                After::Vacuum => drop(shared.vacuum().await.unwrap()),
+                After::Reopen => {
+                    shared = maintained(ViewWriter::open(storage.clone(), view(), clock.clone()).await.unwrap());
+                }
+            }
         }
         clock.advance_us(1_000);
         let text = |(hour, key): &Identity, v: &Version| format!("{hour}/{}/{}/{}", key.unwrap_or("∅"), v.2, v.3);
@@ -734,7 +767,7 @@ mod model {
             rows
         };
         let reopened = ViewReader::open(storage, view(), clock).await.unwrap();
-        for reader in [writer.reader(), reopened] {
+        for reader in [shared.reader().clone(), reopened] {
             assert_eq!(rows_of(&reader, Read::Latest).await, choose(&|v| Some((false, v.2))), "latest");
             assert_eq!(rows_of(&reader, Read::Final).await, choose(&|v| Some((v.4, v.2))), "final");
             for t in stamps.iter().step_by(2).flat_map(|stamp| [*stamp, stamp + 1]) {
@@ -755,7 +788,7 @@ mod model {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
         #[test]
         fn every_kind_of_read_agrees_with_the_model(epochs in epochs()) {
             tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(check(epochs));

@@ -8,7 +8,7 @@
 //! A lost acknowledgement is settled by looking: the manifest carries this attempt's nonce. If even looking fails the
 //! writer stops rather than guess; opening the view again finds out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use super::reader::ViewReader;
 use super::schema::{ViewTable, column, rejects_schema, window_status_schema, with_epoch};
 use super::state::{EpochRows, Loaded, Phase, Shared, load};
 use crate::checkpoint::recovery::{Facts, pending_commits};
-use crate::checkpoint::{Manifest, TableChange, TableId, ViewPaths};
+use crate::checkpoint::{FileRole, Manifest, TableChange, TableId, ViewPaths};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::operators::fate::FateCounts;
@@ -36,6 +36,8 @@ use crate::storage::{Created, Storage};
 const FILE_WRITES: usize = 8;
 /// Epochs after which the list of live files is written anew.
 const INDEX_EVERY_EPOCHS: u64 = 64;
+/// How long manifests that an index sums up are kept, for readers that are opening the view and writers that slept.
+pub(super) const MANIFESTS_KEPT: Duration = Duration::from_secs(3600);
 /// Attempts to create a manifest whose outcome stays unknown.
 const DECIDE_ATTEMPTS: u32 = 4;
 const DECIDE_BACKOFF: Duration = Duration::from_millis(50);
@@ -49,6 +51,22 @@ struct Decided {
     tables: BTreeMap<TableId, TableChange>,
 }
 
+/// What maintenance changes; see [`ViewWriter::rearrange`].
+#[derive(Debug)]
+pub(super) struct Rearrangement {
+    pub tables: BTreeMap<TableId, TableChange>,
+    /// The history horizon, if later than it was.
+    pub horizon_us: i64,
+    /// Files removed at or before this stamp have been deleted.
+    pub vacuumed_us: i64,
+}
+
+impl Default for Rearrangement {
+    fn default() -> Self {
+        Self { tables: BTreeMap::new(), horizon_us: i64::MIN, vacuumed_us: i64::MIN }
+    }
+}
+
 /// Writes one view. There is at most one that succeeds at a time: a newer one fences an older one.
 ///
 /// Not closed before it is dropped, its subscribers end with an error.
@@ -59,10 +77,15 @@ pub struct ViewWriter {
     /// Decided and not in the Delta logs, ascending.
     uncommitted: Vec<Decided>,
     index: Option<u64>,
+    /// Indexes, with the stamp of the epoch that came after each, oldest first: from when on the manifests before an
+    /// index are read by nobody who opens the view.
+    indexes: VecDeque<(u64, i64)>,
     commit_interval: Duration,
     flushed_at_us: i64,
     counts: FateCounts,
     job: serde_json::Value,
+    /// When it last decided an epoch, µs by its clock.
+    decided_us: i64,
     /// Whether it has ever been the view's writer.
     opened: bool,
     /// Why it takes no more epochs; `Closed` before it is opened.
@@ -143,9 +166,11 @@ impl ViewWriter {
             logs: BTreeMap::new(),
             uncommitted: Vec::new(),
             index: None,
+            indexes: VecDeque::new(),
             commit_interval: COMMIT_INTERVAL,
             counts: FateCounts::default(),
             job: serde_json::Value::Null,
+            decided_us: i64::MIN,
             opened: false,
             stopped: Some(ErrorKind::Closed),
         }
@@ -225,13 +250,79 @@ impl ViewWriter {
         self.counts = epoch.counts;
         self.job = epoch.job;
         let manifest = self.manifest(stamp, tables.collect());
-        if !self.decide(&manifest).await? {
-            self.stopped = Some(ErrorKind::Fenced);
-            return Err(fenced(&shared.table.name));
-        }
         let rows = versions.iter().map(|batch| batch.num_rows() as u64).sum();
-        self.accept(manifest, versions);
+        self.publish(manifest, versions).await?;
         Ok(CommittedEpoch { number: stamp.epoch, stamp_us: stamp.us, rows, bytes })
+    }
+
+    /// Publishes an epoch that changes no row a read of today sees: files already written take the place of others, the
+    /// history horizon moves, deleted files are forgotten. `false`, and nothing done, if a file to remove is not live.
+    ///
+    /// # Errors
+    ///
+    /// As [`ViewWriter::commit`].
+    pub(super) async fn rearrange(&mut self, change: Rearrangement) -> Result<bool> {
+        self.check_next(self.next_epoch())?;
+        // A Delta commit must not remove what it adds, so everything earlier goes into the logs first.
+        self.flush().await?;
+        let state = self.shared.state();
+        for (table, change) in &change.tables {
+            let files = state.files(table);
+            let live: HashSet<&String> = files.iter().map(|file| &file.path).collect();
+            if change.remove.iter().any(|path| !live.contains(path)) {
+                return Ok(false);
+            }
+        }
+        self.stopped = Some(ErrorKind::Closed);
+        let shared = Arc::clone(&self.shared);
+        let in_flight = InFlight(&shared);
+        let stamp = Stamp { epoch: self.next_epoch(), us: in_flight.0.take_stamp() };
+        let mut manifest = self.manifest(stamp, change.tables);
+        manifest.horizon_us = manifest.horizon_us.max(change.horizon_us);
+        manifest.vacuumed_us = manifest.vacuumed_us.max(change.vacuumed_us);
+        self.publish(manifest, Vec::new()).await?;
+        Ok(true)
+    }
+
+    /// The newest index that has stood since before `us`: what was decided before it can be forgotten.
+    pub(super) fn index_before(&mut self, us: i64) -> Option<u64> {
+        let mut found = None;
+        while let Some((epoch, _)) = self.indexes.front().filter(|(_, since)| *since <= us) {
+            found = Some(*epoch);
+            self.indexes.pop_front();
+        }
+        found
+    }
+
+    /// Delta checkpoints where a log has grown long, and no more log files than other tools need.
+    pub(super) async fn tidy_logs(&mut self, every: u64, keep: Duration) -> Result<()> {
+        let now_us = self.shared.clock.now_us();
+        for log in self.logs.values_mut() {
+            log.tidy(every, now_us, keep).await?;
+        }
+        Ok(())
+    }
+
+    async fn publish(&mut self, manifest: Manifest, versions: Vec<RecordBatch>) -> Result<()> {
+        if !self.decide(&manifest).await? || self.slept_too_long(manifest.epoch).await? {
+            self.stopped = Some(ErrorKind::Fenced);
+            return Err(fenced(&self.shared.table.name));
+        }
+        self.decided_us = self.shared.clock.now_us();
+        self.accept(manifest, versions);
+        Ok(())
+    }
+
+    /// Whether the manifest just created stands where another writer's stood before it was collected. That takes a
+    /// writer that decided nothing for half as long as manifests are kept.
+    async fn slept_too_long(&self, epoch: u64) -> Result<bool> {
+        let quiet_us = self.shared.clock.now_us().saturating_sub(self.decided_us);
+        if u64::try_from(quiet_us).is_ok_and(|us| Duration::from_micros(us) < MANIFESTS_KEPT / 2) {
+            return Ok(false);
+        }
+        let paths = &self.shared.paths;
+        let later = self.shared.storage.list(&paths.manifests(), Some(&paths.manifest(epoch))).await?;
+        Ok(!later.is_empty())
     }
 
     /// Whether decided epochs have waited longer than the commit interval: time to call [`ViewWriter::flush`] if no
@@ -321,6 +412,7 @@ impl ViewWriter {
             let path = self.shared.paths.index(state.epoch);
             self.shared.storage.put(&path, state.to_index().encode()?).await?;
             self.index = Some(state.epoch);
+            self.indexes.push_back((state.epoch, self.shared.clock.now_us()));
         }
         Ok(())
     }
@@ -336,6 +428,7 @@ impl ViewWriter {
             columns: self.shared.stored.columns(),
             counts: self.counts.clone(),
             horizon_us: self.shared.state().horizon_us,
+            vacuumed_us: self.shared.state().vacuumed_us,
             job: self.job.clone(),
         }
     }
@@ -374,6 +467,7 @@ impl ViewWriter {
         let manifest = self.manifest(Stamp { epoch: number, us: in_flight.0.take_stamp() }, BTreeMap::new());
         let mine = self.decide(&manifest).await?;
         if mine {
+            self.decided_us = self.shared.clock.now_us();
             self.accept(manifest, Vec::new());
         }
         Ok(mine)
@@ -398,6 +492,8 @@ impl ViewWriter {
         self.counts = newest.counts.clone();
         self.job = newest.job.clone();
         self.index = loaded.index;
+        let after = loaded.manifests.first().map_or(i64::MAX, |manifest| manifest.stamp_us);
+        self.indexes = loaded.index.map(|index| (index, after)).into_iter().collect();
         self.logs.clear();
         self.uncommitted.clear();
         self.open_log(&TableId::Results).await?;
@@ -487,13 +583,12 @@ impl NewFiles {
         let stored = &shared.stored;
         let versions = epoch.versions.iter().filter(|batch| batch.num_rows() > 0);
         let versions: Vec<_> = versions.map(|b| files::stamp_versions(stored, b, stamp)).collect::<Result<_>>()?;
-        // Unique per attempt, so that two writers, or two attempts, at one epoch never share a name.
-        let name = format!("{:020}-{}.parquet", stamp.epoch, &Uuid::new_v4().simple().to_string()[..16]);
+        let name = files::name(stamp.epoch);
         let mut tables: BTreeMap<TableId, Vec<NewFile>> = BTreeMap::new();
         for (days, rows) in files::by_date(stored, &versions)? {
             let date = files::date_text(days);
             let path = format!("{}={date}/{name}", column::WINDOW_DATE);
-            let file = files::version_file(stored, &rows, path, date)?;
+            let file = files::version_file(stored, &rows, FileRole::Fresh, path, date)?;
             tables.entry(TableId::Results).or_default().push(file);
         }
         let late = (TableId::Late, Arc::clone(&stored.late), &epoch.late);
