@@ -147,6 +147,7 @@ impl EngineBuilder {
         let engine = Engine { inner: Arc::new(inner) };
         engine.restore().await?;
         engine.keep_schedules();
+        engine.keep_up();
         Ok(engine)
     }
 

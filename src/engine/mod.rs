@@ -18,10 +18,12 @@
 mod builder;
 mod catalog;
 mod query;
+mod rollback;
 mod schedule;
 mod show;
 #[cfg(test)]
 mod tests;
+mod upkeep;
 mod view;
 
 use std::sync::Arc;
@@ -190,7 +192,9 @@ impl Engine {
             }
             Statement::CreateSchedule(create) => self.create_schedule(create).await,
             Statement::Schedule { action, name } => self.schedule(action, name).await,
-            Statement::Run(_) | Statement::Rollback(_) | Statement::CancelJob { .. } | Statement::Maintain { .. } => {
+            Statement::Rollback(rollback) => self.rollback(rollback).await,
+            Statement::Maintain { task, view } => self.maintain(task, &view).await,
+            Statement::Run(_) | Statement::CancelJob { .. } => {
                 Err(Error::unsupported("this statement is not supported yet")
                     .with_hint("FINALIZE and its relatives come with the next release"))
             }

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use datafusion::sql::sqlparser::ast;
 
 use super::catalog::{MacroEntry, SourceEntry, ViewEntry};
+use super::upkeep::upkeep_of;
 use super::{Engine, Outcome, unknown};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -85,7 +86,7 @@ impl Engine {
                     let table = ViewTable::from_graph(&name, &graph, late_columns(&graph));
                     let clock = Arc::clone(&self.inner.options.clock);
                     let reader = ViewReader::open(self.inner.storage.clone(), table, clock).await?;
-                    let writer = SharedWriter::of(&reader);
+                    let writer = SharedWriter::of(&reader).with_upkeep(upkeep_of(&create.options)?);
                     let entry = ViewEntry { graph, reader, writer, text: create.text, sources, job: None };
                     self.inner.catalog.insert_view(&name, entry);
                 }
@@ -153,11 +154,12 @@ impl Engine {
         if name.contains('$') {
             return Err(Error::invalid(format!("a view's name has no $: name=`{name}`")).at(create.name.position));
         }
+        let upkeep = upkeep_of(&create.options).map_err(|e| e.at(create.name.position))?;
         let (graph, sources) = self.plan_view(&create).await?;
         let table = ViewTable::from_graph(&name, &graph, late_columns(&graph));
         let clock = Arc::clone(&self.inner.options.clock);
         let writer = ViewWriter::create(self.inner.storage.clone(), table, Arc::clone(&clock)).await?;
-        let writer = SharedWriter::from(writer);
+        let writer = SharedWriter::from(writer).with_upkeep(upkeep);
         let reader = writer.reader().clone();
         let sink = ViewSink { writer: writer.clone(), clock, names: source_names(&graph) };
         let spec = JobSpec {

@@ -172,18 +172,39 @@ impl DeltaLog {
         if last < self.checkpoint + every.max(1) {
             return Ok(());
         }
-        let checkpoint = async {
-            let mut table = DeltaTable::new(Arc::clone(&self.log));
-            table.load().await?;
-            create_checkpoint(&table, None).await?;
-            let keep_ms = i64::try_from(keep.as_millis()).unwrap_or(i64::MAX);
-            let cutoff_ms = now_us.div_euclid(1000).saturating_sub(keep_ms);
-            let deleted = cleanup_expired_logs_for(last, self.log.as_ref(), cutoff_ms, None).await?;
-            tracing::debug!(table = %self.folder, version = last, deleted, "Delta log tidied");
-            Ok(())
-        };
-        checkpoint.await.map_err(|e| delta_error("write a Delta checkpoint", &self.folder, e))?;
+        if let Err(e) = self.write_checkpoint().await {
+            // A store that tears writes may hold half of it now, and whoever opens the table begins with it.
+            if self.load().await.is_err() {
+                self.delete_checkpoint(last).await?;
+            }
+            return Err(delta_error("write a Delta checkpoint", &self.folder, e));
+        }
         self.checkpoint = last;
+        let keep_ms = i64::try_from(keep.as_millis()).unwrap_or(i64::MAX);
+        let cutoff_ms = now_us.div_euclid(1000).saturating_sub(keep_ms);
+        let deleted = cleanup_expired_logs_for(last, self.log.as_ref(), cutoff_ms, None).await;
+        let deleted = deleted.map_err(|e| delta_error("clean up a table's log", &self.folder, e))?;
+        tracing::debug!(table = %self.folder, version = last, deleted, "Delta log tidied");
+        Ok(())
+    }
+
+    async fn write_checkpoint(&self) -> Result<(), DeltaTableError> {
+        create_checkpoint(&self.load().await?, None).await
+    }
+
+    async fn load(&self) -> Result<DeltaTable, DeltaTableError> {
+        let mut table = DeltaTable::new(Arc::clone(&self.log));
+        table.load().await?;
+        Ok(table)
+    }
+
+    async fn delete_checkpoint(&self, version: u64) -> Result<()> {
+        let begins = format!("{version:020}.checkpoint.");
+        for file in self.storage.list(&self.folder.clone().join("_delta_log"), None).await? {
+            if file.location.filename().is_some_and(|name| name.starts_with(&begins)) {
+                self.storage.delete(&file.location).await?;
+            }
+        }
         Ok(())
     }
 

@@ -163,8 +163,8 @@ impl SharedWriter {
         // What a fresh row may supersede has to come along; of the rest what is small enough to be worth it.
         let (must, may): (Vec<_>, Vec<_>) = of(FileRole::Current).partition(overlaps);
         let mut current = fresh.clone();
-        current.extend(must);
         merge_similar(&mut current, may, 0);
+        current.extend(must);
         let mut superseded = Vec::new();
         let newly: u64 = corrections.iter().map(|file| file.size_bytes).sum();
         if newly > 0 {

@@ -28,6 +28,8 @@ pub mod subscribe;
 mod table;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod upkeep_tests;
 pub mod writer;
 
 pub use epoch::{CommittedEpoch, Epoch};

@@ -45,12 +45,7 @@ pub struct RolledBack {
 /// # Errors
 ///
 /// `Invalid` if an identity has no version of the number asked for.
-pub fn roll_back(
-    reader: &ViewReader,
-    versions: &[RecordBatch],
-    to: RollbackTo,
-    reason: &str,
-) -> Result<RolledBack> {
+pub fn roll_back(reader: &ViewReader, versions: &[RecordBatch], to: RollbackTo, reason: &str) -> Result<RolledBack> {
     let stored = &reader.shared().stored;
     let rows = concat_batches(&stored.results, versions).map_err(arrow_error)?;
     let numbers = rows.column(stored.index(column::VERSION)).as_primitive::<Int64Type>().values().clone();
@@ -99,13 +94,14 @@ impl Taken {
     fn into_rows(self, from: &RecordBatch, reason: &str) -> Result<RecordBatch> {
         let count = self.rows.len();
         let rows = take_record_batch(from, &UInt32Array::from(self.rows)).map_err(arrow_error)?;
-        let columns = rows.schema().fields().iter().zip(rows.columns()).map(|(field, array)| match field.name().as_str() {
+        let schema = rows.schema();
+        let columns = schema.fields().iter().zip(rows.columns()).map(|(field, array)| match field.name().as_str() {
             column::VERSION => Arc::new(Int64Array::from(self.numbers.clone())) as ArrayRef,
             column::DELETED => Arc::new(BooleanArray::from(self.deleted.clone())),
             column::REASON => Arc::new(StringArray::from(vec![reason; count])),
             _ => Arc::clone(array),
         });
-        RecordBatch::try_new(rows.schema(), columns.collect()).map_err(arrow_error)
+        RecordBatch::try_new(Arc::clone(&schema), columns.collect()).map_err(arrow_error)
     }
 }
 

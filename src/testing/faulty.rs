@@ -12,9 +12,10 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMode,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
+use parking_lot::Mutex;
 
 /// How a call fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +24,10 @@ pub enum Fault {
     Refused,
     /// It was done and the answer got lost. Only writes differ from [`Fault::Refused`].
     AnswerLost,
+    /// Half of a file was written. Files created only if absent are whole or not there, as every store promises.
+    Torn,
+    /// It was done twice: a retry below us that met its own first try.
+    Doubled,
 }
 
 /// Passes every call on to another store, but for one, which fails.
@@ -33,17 +38,23 @@ pub struct FaultyStore {
     at: u64,
     calls: AtomicU64,
     failed: AtomicBool,
+    read: Mutex<Vec<Path>>,
 }
 
 impl FaultyStore {
     /// `inner`, whose call number `at` (from 1) fails with `fault`.
     pub fn new(inner: Arc<dyn ObjectStore>, at: u64, fault: Fault) -> Self {
-        Self { inner, fault, at, calls: AtomicU64::new(0), failed: AtomicBool::new(false) }
+        Self { inner, fault, at, calls: AtomicU64::new(0), failed: AtomicBool::new(false), read: Mutex::default() }
     }
 
     /// Whether the fault has been met.
     pub fn failed(&self) -> bool {
         self.failed.load(Ordering::SeqCst)
+    }
+
+    /// Paths read since the last call of this.
+    pub fn take_read(&self) -> Vec<Path> {
+        std::mem::take(&mut *self.read.lock())
     }
 
     /// Whether this call is the one to fail.
@@ -71,9 +82,19 @@ impl ObjectStore for FaultyStore {
     async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
         match (self.next(), self.fault) {
             (true, Fault::Refused) => broken(),
+            (true, Fault::Torn) if options.mode == PutMode::Create => broken(),
+            (true, Fault::Torn) => {
+                let whole: Vec<u8> = payload.iter().flatten().copied().collect();
+                self.inner.put_opts(location, whole[..whole.len() / 2].to_vec().into(), options).await?;
+                broken()
+            }
             (true, Fault::AnswerLost) => {
                 self.inner.put_opts(location, payload, options).await?;
                 broken()
+            }
+            (true, Fault::Doubled) => {
+                self.inner.put_opts(location, payload.clone(), options.clone()).await?;
+                self.inner.put_opts(location, payload, options).await
             }
             (false, _) => self.inner.put_opts(location, payload, options).await,
         }
@@ -88,16 +109,20 @@ impl ObjectStore for FaultyStore {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        if self.next() { broken() } else { self.inner.get_opts(location, options).await }
+        if self.next() && self.fault != Fault::Doubled {
+            return broken();
+        }
+        self.read.lock().push(location.clone());
+        self.inner.get_opts(location, options).await
     }
 
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
         match (self.next(), self.fault) {
-            (true, Fault::Refused) => stream::once(async { broken() }).boxed(),
+            (true, Fault::Refused | Fault::Torn) => stream::once(async { broken() }).boxed(),
             (true, Fault::AnswerLost) => {
                 self.inner.delete_stream(locations).chain(stream::once(async { broken() })).boxed()
             }
-            (false, _) => self.inner.delete_stream(locations),
+            (true, Fault::Doubled) | (false, _) => self.inner.delete_stream(locations),
         }
     }
 
