@@ -132,6 +132,35 @@ impl Offsets {
             Self::Each(offsets) => offsets[row],
         }
     }
+
+    /// The offsets of `rows` rows moved up by `by`, those below `skip_below` left out; and how many these were.
+    fn moved(self, by: i64, rows: usize, skip_below: i64) -> (Self, usize) {
+        match self {
+            Self::From(first) => {
+                let first = first + by;
+                let skipped = usize::try_from(skip_below.saturating_sub(first)).unwrap_or(0).min(rows);
+                (Self::From(first + skipped as i64), skipped)
+            }
+            Self::Each(mut offsets) => {
+                offsets.iter_mut().for_each(|offset| *offset += by);
+                let skipped = offsets.partition_point(|offset| *offset < skip_below);
+                offsets.drain(..skipped);
+                (Self::Each(offsets), skipped)
+            }
+        }
+    }
+
+    /// The offsets of rows `from..to`.
+    fn slice(&self, from: usize, to: usize) -> Self {
+        match self {
+            Self::From(first) => Self::From(first + from as i64),
+            Self::Each(offsets) => match &offsets[from..to] {
+                [first, .., last] if last - first + 1 == (to - from) as i64 => Self::From(*first),
+                [first] => Self::From(*first),
+                each => Self::Each(each.to_vec()),
+            },
+        }
+    }
 }
 
 /// Decoded rows of one split, in the order of their offsets.

@@ -257,14 +257,12 @@ impl<P: Producer> Pipeline<P> {
         let mut notes = batch.notes;
         notes += tail.notes;
 
-        let mut offsets: Vec<i64> = (0..batch.rows.num_rows()).map(|row| first + batch.offsets.get(row)).collect();
-        let skipped = offsets.partition_point(|offset| *offset < self.skip_below);
-        offsets.drain(..skipped);
+        let (offsets, skipped) = batch.offsets.moved(first, batch.rows.num_rows(), self.skip_below);
         let decoded = batch.rows.slice(skipped, batch.rows.num_rows() - skipped);
         let mut rejects = batch.rejects;
         rejects.iter_mut().for_each(|reject| reject.offset += first);
         rejects.retain(|reject| reject.offset >= self.skip_below);
-        if offsets.is_empty() && rejects.is_empty() && notes == Notes::default() {
+        if decoded.num_rows() == 0 && rejects.is_empty() && notes == Notes::default() {
             return Ok(vec![]);
         }
         if !self.looked && decoded.num_rows() > 0 {
@@ -276,14 +274,14 @@ impl<P: Producer> Pipeline<P> {
         Ok(whole.cut(self.options.batch_rows.max(1)))
     }
 
-    fn with_metadata(&self, decoded: &RecordBatch, offsets: &[i64], file: &str, path: &str) -> Result<RecordBatch> {
+    fn with_metadata(&self, decoded: &RecordBatch, offsets: &Offsets, file: &str, path: &str) -> Result<RecordBatch> {
         let rows = decoded.num_rows();
         let column = |origin: &Origin, at: usize| -> Result<ArrayRef, arrow::error::ArrowError> {
             let text = |value: &str| Arc::new(StringArray::from_iter_values(std::iter::repeat_n(value, rows)));
             let value: ArrayRef = match origin {
                 Origin::Decoded(at) => return Ok(Arc::clone(decoded.column(*at))),
                 Origin::Metadata(key) => match key.as_str() {
-                    "offset" => Arc::new(Int64Array::from(offsets.to_vec())),
+                    "offset" => Arc::new(Int64Array::from_iter_values((0..rows).map(|row| offsets.get(row)))),
                     "split" => text(&self.split),
                     "file.path" => text(path),
                     "file.name" => text(file.rsplit('/').next().unwrap_or(file)),
@@ -323,7 +321,7 @@ fn warn_of_units(first: &RecordBatch, wanted: &Wanted) {
 /// A placed stretch before it is cut.
 struct Whole {
     rows: RecordBatch,
-    offsets: Vec<i64>,
+    offsets: Offsets,
     rejects: Vec<super::Reject>,
     start: Place,
     end: Place,
@@ -341,12 +339,9 @@ impl Whole {
             let from = piece * batch_rows;
             let to = rows.min(from + batch_rows);
             let last = piece + 1 == pieces;
-            let next = if last { self.end.position(self.end.offset) } else { self.start.position(self.offsets[to]) };
-            let offsets = &self.offsets[from..to];
-            let offsets = match (offsets.first(), offsets.last()) {
-                (Some(a), Some(b)) if b - a + 1 == offsets.len() as i64 => Offsets::From(*a),
-                _ => Offsets::Each(offsets.to_vec()),
-            };
+            let next =
+                if last { self.end.position(self.end.offset) } else { self.start.position(self.offsets.get(to)) };
+            let offsets = self.offsets.slice(from, to);
             cut.push(SourceBatch {
                 rows: self.rows.slice(from, to - from),
                 offsets,

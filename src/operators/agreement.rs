@@ -24,7 +24,7 @@ use super::merge::{WindowEvent, WindowMerge};
 use super::session::{Extent, SUPERSEDES, SessionAggregate, SessionExport, SessionOutput};
 use crate::change::{ChangeKind, Changes, Reason};
 use crate::sql::statement::{Emit, OnExpired, OnLate};
-use crate::state::{Layout, rows_at};
+use crate::state::Layout;
 use crate::testing::oracle::{self, Answer, Emission, Event, Kind, Question, Refusal, Row, Value, Why};
 use crate::testing::table;
 use crate::window::{Span, Window, WindowKind, WindowSpec};
@@ -203,7 +203,7 @@ impl Machine for Slices {
         let mut judgement = Judgement::default();
         self.judge.judge(times.values(), &rows.judged, None, &mut judgement);
         for pile in judgement.piles {
-            let inputs = rows_at(&inputs, &pile.rows).unwrap();
+            let inputs = pile.rows.of(&inputs).unwrap();
             // Any worker will do; a stride that shares no factor with their number meets all of them.
             self.pieces += 7;
             let worker = self.pieces % self.workers.len();

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use arrow::array::RecordBatch;
+use arrow::buffer::ScalarBuffer;
 use serde::{Deserialize, Serialize};
 
 use crate::window::Window;
@@ -14,6 +15,21 @@ pub enum Judged {
     All(i64),
     /// Row `i` meets `w[i]`, which never falls.
     Each(Vec<i64>),
+    /// What each row meets follows from the rows before it, and is worked out where somebody asks.
+    Rising(Rising),
+}
+
+/// The watermark met by rows that follow each other in one split.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rising {
+    /// What the first row meets, before the bounds.
+    pub first: i64,
+    /// At index `i` the largest thing the rows up to and including `i` said.
+    pub said: ScalarBuffer<i64>,
+    /// It is at least this: W never goes back.
+    pub floor: i64,
+    /// It is at most this: other splits hold it back.
+    pub ceiling: i64,
 }
 
 impl Judged {
@@ -22,6 +38,10 @@ impl Judged {
         match self {
             Self::All(w) => *w,
             Self::Each(w) => w[row],
+            Self::Rising(Rising { first, said, floor, ceiling }) => {
+                let before = row.checked_sub(1).map_or(*first, |before| said[before].max(*first));
+                before.min(*ceiling).max(*floor)
+            }
         }
     }
 }

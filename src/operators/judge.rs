@@ -4,13 +4,16 @@
 //! first end of every window it touches needs one comparison per slice; only the others are looked at row by row.
 //! What comes out is free of order: each [`Pile`] may be aggregated by any worker at any time.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+
+use hashbrown::HashMap;
 
 use super::fate::{FateCounts, Judged, Refused, WindowCounts};
 use super::graph::Policy;
 use crate::sql::statement::{OnExpired, OnLate};
+use crate::state::Runs;
 use crate::watermark;
-use crate::window::{Fate, Slice, Window, WindowSpec, fate};
+use crate::window::{Assigner, Fate, Slice, SliceRun, Window, WindowSpec, fate};
 
 /// Which windows of its slice a row still met open, which late, which expired: the watermark it was judged by, reduced
 /// to the window ends it had passed.
@@ -59,8 +62,8 @@ pub struct Pile {
     pub slice: Slice,
     /// How its windows stood.
     pub class: Class,
-    /// Indices of the rows, ascending. At least one window takes them.
-    pub rows: Vec<u32>,
+    /// The rows. At least one window takes them.
+    pub rows: Runs,
 }
 
 /// What judging some rows gave.
@@ -75,7 +78,7 @@ pub struct Judgement {
 /// Judges the rows of one view.
 #[derive(Debug)]
 pub struct Judge {
-    window: WindowSpec,
+    assigner: Assigner,
     policy: Policy,
     counts: FateCounts,
     by_class: HashMap<(Slice, Class), u64>,
@@ -85,7 +88,8 @@ pub struct Judge {
 impl Judge {
     /// A judge for windows `window` under `policy`.
     pub fn new(window: WindowSpec, policy: Policy) -> Self {
-        Self { window, policy, counts: FateCounts::default(), by_class: HashMap::new(), slices: HashMap::new() }
+        let assigner = Assigner::new(window);
+        Self { assigner, policy, counts: FateCounts::default(), by_class: HashMap::new(), slices: HashMap::new() }
     }
 
     /// Judges rows with event times `times`. `origin` are their indices in the source batch.
@@ -126,7 +130,8 @@ impl Judge {
     }
 
     fn windows_of(&mut self, slice: Slice) -> Vec<Window> {
-        self.slices.entry(slice).or_insert_with(|| self.window.windows_of_slice(slice)).clone()
+        let Self { slices, assigner, .. } = self;
+        slices.entry(slice).or_insert_with(|| assigner.spec().windows_of_slice(slice)).clone()
     }
 
     fn count_on_time(&mut self, slice: Slice, rows: u64, windows: u64) {
@@ -135,34 +140,23 @@ impl Judge {
         *self.by_class.entry((slice, Class::ON_TIME)).or_default() += rows;
     }
 
-    /// Row indices by slice, in order of first appearance.
-    fn by_slice(&mut self, times: &[i64], origin: Option<&[u32]>) -> Vec<(Slice, Vec<u32>)> {
-        let (min, max) = times.iter().fold((i64::MAX, i64::MIN), |(lo, hi), t| (lo.min(*t), hi.max(*t)));
-        if let Some(slice) = self.window.slice_of(min)
-            && max < slice.end
-        {
-            return vec![(slice, (0..times.len() as u32).collect())];
-        }
-        let mut found: Vec<(Slice, Vec<u32>)> = Vec::new();
-        let mut at = 0;
-        for (row, ts) in (0_u32..).zip(times) {
-            let inside = |(slice, _): &(Slice, Vec<u32>)| slice.start <= *ts && *ts < slice.end;
-            if !found.get(at).is_some_and(inside) {
-                match found.iter().rposition(inside) {
-                    Some(known) => at = known,
-                    None => match self.window.slice_of(*ts) {
-                        Some(slice) => {
-                            at = found.len();
-                            found.push((slice, Vec::new()));
-                        }
-                        None => {
-                            self.count_no_window(row, origin);
-                            continue;
-                        }
-                    },
-                }
+    /// Rows by slice, in order of first appearance.
+    fn by_slice(&mut self, times: &[i64], origin: Option<&[u32]>) -> Vec<(Slice, Runs)> {
+        let mut runs = Vec::new();
+        self.assigner.assign(times, &mut runs);
+        let mut found: Vec<(Slice, Runs)> = Vec::new();
+        let mut places: HashMap<Slice, usize> = HashMap::new();
+        for SliceRun { slice, rows } in runs {
+            let rows = rows.start as u32..rows.end as u32;
+            let Some(slice) = slice else {
+                rows.for_each(|row| self.count_no_window(row, origin));
+                continue;
+            };
+            let at = *places.entry(slice).or_insert(found.len());
+            match found.get_mut(at) {
+                Some((_, known)) => known.push(rows),
+                None => found.push((slice, Runs::from_iter([rows]))),
             }
-            found[at].1.push(row);
         }
         found
     }
@@ -176,28 +170,28 @@ impl Judge {
     fn judge_each(
         &mut self,
         slice: Slice,
-        rows: &[u32],
+        rows: &Runs,
         times: &[i64],
         judged: &Judged,
         origin: Option<&[u32]>,
         out: &mut Judgement,
     ) {
         let windows = self.windows_of(slice);
-        let mut piles: BTreeMap<Class, Vec<u32>> = BTreeMap::new();
+        let mut piles: BTreeMap<Class, Runs> = BTreeMap::new();
         let mut last = None;
-        for row in rows {
-            let w = judged.get(*row as usize);
+        for row in rows.iter() {
+            let w = judged.get(row as usize);
             let class = self.class_of(&windows, w);
-            let origin = origin.map_or(*row, |origin| origin[*row as usize]);
+            let origin = origin.map_or(row, |origin| origin[row as usize]);
             // Rows that a join made of one source row share its fate, and count once.
             if last.replace(origin) != Some(origin) {
                 *self.by_class.entry((slice, class)).or_default() += 1;
-                let late_by_us = w.saturating_sub(times[*row as usize]);
+                let late_by_us = w.saturating_sub(times[row as usize]);
                 let taken = self.count_pairs(&windows, class, origin, late_by_us, out);
                 *if taken { &mut self.counts.accepted } else { &mut self.counts.refused } += 1;
             }
             if windows.iter().any(|window| accepts(&self.policy, class.fate(window.end))) {
-                piles.entry(class).or_default().push(*row);
+                piles.entry(class).or_default().push(row..row + 1);
             }
         }
         out.piles.extend(piles.into_iter().map(|(class, rows)| Pile { slice, class, rows }));
@@ -255,10 +249,8 @@ impl Judge {
     }
 
     fn note_lateness(&mut self, times: &[i64], judged: &Judged, w_max: i64) {
-        if times.iter().all(|ts| *ts >= w_max) {
-            return;
-        }
-        for (row, ts) in times.iter().enumerate() {
+        let behind_all = |(_, ts): &(usize, &i64)| **ts < w_max;
+        for (row, ts) in times.iter().enumerate().filter(behind_all) {
             let w = judged.get(row);
             if *ts < w {
                 self.counts.note_lateness(w.saturating_sub(*ts));
@@ -268,9 +260,10 @@ impl Judge {
 }
 
 /// How many source rows `rows` come from. Rows that a join made of one source row stand side by side.
-fn source_rows(rows: &[u32], origin: Option<&[u32]>) -> u64 {
+fn source_rows(rows: &Runs, origin: Option<&[u32]>) -> u64 {
     let Some(origin) = origin else { return rows.len() as u64 };
-    rows.chunk_by(|a, b| origin[*a as usize] == origin[*b as usize]).count() as u64
+    let mut last = None;
+    rows.iter().filter(|row| last.replace(origin[*row as usize]) != Some(origin[*row as usize])).count() as u64
 }
 
 /// Where a refused pair goes.

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
+use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
+use arrow::buffer::ScalarBuffer;
 use arrow::compute::interleave_record_batch;
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit};
 
@@ -35,7 +36,7 @@ pub struct OrderedRows {
     /// Prepared rows, in order.
     pub rows: RecordBatch,
     /// Their event times.
-    pub times: Vec<i64>,
+    pub times: ScalarBuffer<i64>,
     /// The watermark each of them meets.
     pub judged: Judged,
     /// For each of them the ordinal of its raw row among those of all parts, never descending.
@@ -65,13 +66,14 @@ impl OrderedRows {
         let origin = origins(&parts);
         let judged = match (&w_before, &origin) {
             (Judged::All(_), _) | (_, None) => w_before,
-            (Judged::Each(w), Some(origin)) => Judged::Each(origin.iter().map(|row| w[*row as usize]).collect()),
+            (_, Some(origin)) => Judged::Each(origin.iter().map(|row| w_before.get(*row as usize)).collect()),
         };
         let (rows, times) = match parts.as_slice() {
             [part] => {
                 let (from, to) = part.rows;
-                let times = part.batch.times.get(from..to).unwrap_or_default();
-                (part.batch.rows.slice(from, to - from), times.to_vec())
+                let times = &part.batch.times;
+                let times = if times.is_empty() { times.clone() } else { times.slice(from, to - from) };
+                (part.batch.rows.slice(from, to - from), times)
             }
             parts => gather(parts)?,
         };
@@ -109,7 +111,7 @@ impl OrderedRows {
         let wanted = Arc::new(Schema::new(schema.fields()[..schema.fields().len() - LATE_COLUMNS].to_vec()));
         let raw = self.parts.iter().map(|part| project(&part.batch.raw, &wanted)).collect::<Result<Vec<_>>>()?;
         let raw = interleave_record_batch(&raw.iter().collect::<Vec<_>>(), &places).map_err(|e| failure(e.into()))?;
-        let mut columns = raw.columns().to_vec();
+        let mut columns: Vec<ArrayRef> = raw.columns().iter().map(without_rest).collect();
         columns.extend(self.late_columns(refused, &places, policy, seen_at_us));
         RecordBatch::try_new(Arc::clone(schema), columns).map_err(|e| failure(e.into()))
     }
@@ -182,6 +184,15 @@ pub fn common_columns(sources: &[SchemaRef]) -> SchemaRef {
     Arc::new(Schema::new(first.fields().iter().filter(shared).cloned().collect::<Vec<_>>()))
 }
 
+/// `column`, holding no more text than its own rows need: refused rows are kept long after their batch is gone.
+fn without_rest(column: &ArrayRef) -> ArrayRef {
+    match column.data_type() {
+        DataType::Utf8View => Arc::new(column.as_string_view().gc()),
+        DataType::BinaryView => Arc::new(column.as_binary_view().gc()),
+        _ => Arc::clone(column),
+    }
+}
+
 fn project(raw: &RecordBatch, wanted: &SchemaRef) -> Result<RecordBatch> {
     let columns = wanted.fields().iter().map(|field| {
         raw.schema().index_of(field.name()).map(|i| Arc::clone(raw.column(i))).map_err(|e| failure(e.into()))
@@ -207,7 +218,7 @@ fn origins(parts: &[Part]) -> Option<Vec<u32>> {
     Some(all)
 }
 
-fn gather(parts: &[Part]) -> Result<(RecordBatch, Vec<i64>)> {
+fn gather(parts: &[Part]) -> Result<(RecordBatch, ScalarBuffer<i64>)> {
     let batches: Vec<&RecordBatch> = parts.iter().map(|part| &part.batch.rows).collect();
     let mut places = Vec::new();
     let mut times = Vec::new();
@@ -220,5 +231,5 @@ fn gather(parts: &[Part]) -> Result<(RecordBatch, Vec<i64>)> {
         true => batch_of(&schema, Vec::new(), places.len())?,
         false => interleave_record_batch(&batches, &places).map_err(|e| failure(e.into()))?,
     };
-    Ok((rows, times))
+    Ok((rows, times.into()))
 }

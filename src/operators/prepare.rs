@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int32Array, Int64Array, RecordBatch};
+use arrow::buffer::ScalarBuffer;
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::{SchemaRef, TimestampMicrosecondType};
 use datafusion::common::hash_utils::{RandomState, create_hashes};
@@ -64,7 +65,7 @@ pub struct Prepared {
     /// Rows after all steps: what [`Target`] asks for.
     pub rows: RecordBatch,
     /// Event times of `rows`; empty for [`Target::Rows`].
-    pub times: Vec<i64>,
+    pub times: ScalarBuffer<i64>,
     /// For each of `rows` its index in `raw`, never descending. `None`: row `i` is row `i`.
     pub origin: Option<Vec<u32>>,
     /// Rows of `raw` that a step failed on, ascending. They are among `rejects` too.
@@ -77,15 +78,23 @@ pub struct Prepared {
     pub next: Position,
 }
 
-/// Watermark inputs, one per row of [`Prepared::raw`].
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Marks {
-    /// The watermark expression's value (for processing time the clock less the delay), or [`watermark::NONE`] where the row says nothing. Empty: no row says anything.
-    pub values: Vec<i64>,
-    /// Event times, for strategies that look at them. Empty otherwise.
-    pub times: Vec<i64>,
-    /// Hash of the `PER KEY` columns. Empty without.
-    pub keys: Vec<u64>,
+/// What the rows of [`Prepared::raw`] say about the watermark. A row says the watermark expression's value (for processing
+/// time the clock less the delay), or [`watermark::NONE`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Marks {
+    /// No row says anything.
+    Silent,
+    /// At each row the largest thing the rows up to and including it said: all that matters, where rows count alike.
+    Rising(ScalarBuffer<i64>),
+    /// Rows count by their key.
+    PerKey {
+        /// What each row says.
+        values: Vec<i64>,
+        /// Their event times.
+        times: ScalarBuffer<i64>,
+        /// Hash of their `PER KEY` columns.
+        keys: Vec<u64>,
+    },
 }
 
 impl Prepare {
@@ -193,53 +202,51 @@ impl Prepare {
     }
 
     fn marks(&self, now_us: i64, raw: &RecordBatch) -> Result<Marks> {
-        let Some(WatermarkPlan { spec, expr, when, keys }) = &self.spec.watermark else { return Ok(Marks::default()) };
+        let Some(WatermarkPlan { spec, expr, when, keys }) = &self.spec.watermark else { return Ok(Marks::Silent) };
         let n = raw.num_rows();
-        let mut marks = Marks::default();
         if let Strategy::ProcessingTime { delay_us } = spec.strategy {
-            marks.values = vec![now_us.saturating_sub(delay_us); n];
-            return Ok(marks);
+            return Ok(Marks::Rising(vec![now_us.saturating_sub(delay_us).min(watermark::END - 1); n].into()));
         }
-        let Some(expr) = expr else { return Ok(marks) };
-        let values = evaluate(expr, raw)?;
-        let values = values
+        let Some(expr) = expr else { return Ok(Marks::Silent) };
+        let said = evaluate(expr, raw)?;
+        let said = said
             .as_primitive_opt::<TimestampMicrosecondType>()
-            .ok_or_else(|| Error::internal(format!("a watermark expression has type=`{}`", values.data_type())))?;
-        marks.values = match values.null_count() {
-            0 => values.values().to_vec(),
-            _ => values.iter().map(|value| value.unwrap_or(watermark::NONE)).collect(),
-        };
-        if let Some(when) = when {
-            let marked = evaluate_condition(when, raw)?;
-            for (row, value) in marks.values.iter_mut().enumerate() {
-                if !marked.value(row) {
-                    *value = watermark::NONE;
-                }
+            .ok_or_else(|| Error::internal(format!("a watermark expression has type=`{}`", said.data_type())))?;
+        let marked = when.as_ref().map(|when| evaluate_condition(when, raw)).transpose()?;
+        let silent = |row: usize| said.is_null(row) || marked.as_ref().is_some_and(|marked| !marked.value(row));
+        let mut values = said.values().to_vec();
+        if said.null_count() > 0 || marked.is_some() {
+            values.iter_mut().enumerate().filter(|(row, _)| silent(*row)).for_each(|(_, v)| *v = watermark::NONE);
+        }
+        let Strategy::PerKey { .. } = spec.strategy else {
+            let mut largest = watermark::NONE;
+            for value in &mut values {
+                largest = largest.max((*value).min(watermark::END - 1));
+                *value = largest;
             }
-        }
-        if let Strategy::PerKey { .. } = spec.strategy {
-            let column = self.spec.event_time.ok_or_else(|| Error::internal("a watermark without an event time"))?;
-            marks.times = raw.column(column).as_primitive::<TimestampMicrosecondType>().values().to_vec();
-            let columns: Vec<ArrayRef> = keys.iter().map(|i| Arc::clone(raw.column(*i))).collect();
-            marks.keys = vec![0; n];
-            create_hashes(&columns, &RandomState::with_seed(0x5065_724b), &mut marks.keys).map_err(failure)?;
-        }
-        Ok(marks)
+            return Ok(Marks::Rising(values.into()));
+        };
+        let column = self.spec.event_time.ok_or_else(|| Error::internal("a watermark without an event time"))?;
+        let times = raw.column(column).as_primitive::<TimestampMicrosecondType>().values().clone();
+        let columns: Vec<ArrayRef> = keys.iter().map(|i| Arc::clone(raw.column(*i))).collect();
+        let mut keys = vec![0; n];
+        create_hashes(&columns, &RandomState::with_seed(0x5065_724b), &mut keys).map_err(failure)?;
+        Ok(Marks::PerKey { values, times, keys })
     }
 
     /// Event times of the rows that are left, and what the target wants of them.
-    fn finish(&self, flow: &mut Flow) -> Result<(RecordBatch, Vec<i64>)> {
-        let event_times = |rows: &RecordBatch, column: usize| -> Result<Vec<i64>> {
+    fn finish(&self, flow: &mut Flow) -> Result<(RecordBatch, ScalarBuffer<i64>)> {
+        let event_times = |rows: &RecordBatch, column: usize| -> Result<ScalarBuffer<i64>> {
             let column = rows.column(column);
             let times = column.as_primitive_opt::<TimestampMicrosecondType>();
             let times = times.filter(|times| times.null_count() == 0);
             let times = times.ok_or_else(|| {
                 Error::internal(format!("a window's event time is no timestamp: type=`{}`", column.data_type()))
             })?;
-            Ok(times.values().to_vec())
+            Ok(times.values().clone())
         };
         match &self.target {
-            Target::Rows => Ok((flow.rows.clone(), Vec::new())),
+            Target::Rows => Ok((flow.rows.clone(), ScalarBuffer::default())),
             Target::Window { event_time, layout } => {
                 let inputs = match layout.inputs(&flow.rows).map_err(failure) {
                     Err(error) if error.kind() == crate::ErrorKind::Data => {

@@ -13,9 +13,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use arrow::buffer::ScalarBuffer;
 use serde::{Deserialize, Serialize};
 
-use super::fate::{FateCounts, Judged};
+use super::fate::{FateCounts, Judged, Rising};
 use super::ordered::{OrderedRows, Part};
 use super::prepare::{Marks, Prepared};
 use crate::connectors::{Position, Reject};
@@ -109,17 +110,25 @@ enum Entry {
 #[derive(Debug)]
 struct Queued {
     batch: Arc<Prepared>,
-    /// W after each raw row.
-    after: Vec<i64>,
+    after: After,
     /// Raw rows taken.
     taken: usize,
     rejects_taken: usize,
 }
 
+/// W after each raw row of a batch.
+#[derive(Debug)]
+struct After {
+    /// W before the batch.
+    least: i64,
+    /// The largest thing its rows had said by then. Empty if they said nothing.
+    said: ScalarBuffer<i64>,
+}
+
 /// A run taken from a split and the watermarks its raw rows meet.
 struct Run {
     part: Part,
-    before: Vec<i64>,
+    before: Judged,
 }
 
 impl Sequencer {
@@ -155,11 +164,21 @@ impl Sequencer {
 
     /// Takes the next batch of `split`.
     pub fn on_batch(&mut self, split: usize, batch: Prepared) {
-        let queue = &mut self.splits[split];
-        let Marks { values, times, keys } = &batch.marks;
-        let mut after = Vec::with_capacity(batch.raw.num_rows());
-        queue.ahead.advance(batch.raw.num_rows(), values, times, keys, &mut after);
-        let queued = Queued { batch: Arc::new(batch), after, taken: 0, rejects_taken: 0 };
+        let ahead = &mut self.splits[split].ahead;
+        let least = ahead.current();
+        let said = match &batch.marks {
+            Marks::Silent => ScalarBuffer::default(),
+            Marks::Rising(said) => {
+                ahead.advance_to_max(said.last().copied().unwrap_or(watermark::NONE));
+                said.clone()
+            }
+            Marks::PerKey { values, times, keys } => {
+                let mut after = Vec::with_capacity(values.len());
+                ahead.advance(values.len(), values, times, keys, &mut after);
+                after.into()
+            }
+        };
+        let queued = Queued { batch: Arc::new(batch), after: After { least, said }, taken: 0, rejects_taken: 0 };
         self.push(split, Entry::Batch(queued));
     }
 
@@ -237,9 +256,15 @@ impl Sequencer {
         if runs.is_empty() {
             return Ok(if need.is_empty() { Next::End } else { Next::Need(need) });
         }
-        let before = runs.iter().flat_map(|run| run.before.iter().copied()).collect();
-        let parts = join_runs(runs);
-        OrderedRows::try_new(parts, Judged::Each(before)).map(Next::Rows)
+        let (parts, before) = match runs.len() {
+            1 => runs.pop().map(|run| (vec![run.part], run.before)).expect("its length is one"),
+            _ => {
+                let rows = |run: &Run| run.part.raw.1 - run.part.raw.0;
+                let before = runs.iter().flat_map(|run| (0..rows(run)).map(|row| run.before.get(row))).collect();
+                (join_runs(runs), Judged::Each(before))
+            }
+        };
+        OrderedRows::try_new(parts, before).map(Next::Rows)
     }
 
     /// Takes `read`, `rejected` and `filtered` of the rows given out since the last call.
@@ -304,7 +329,7 @@ impl Sequencer {
 
     /// Takes rows of `split` for as long as it goes next.
     fn take(&mut self, split: usize) -> Option<Run> {
-        let floor = self.others_watermark(split);
+        let others = self.others_watermark(split);
         let take_to = self.take_to(split);
         let seq = self.seq;
         let queue = &mut self.splits[split];
@@ -319,10 +344,9 @@ impl Sequencer {
         let (from, to) = (queued.taken, take_to.max(queued.taken));
         let batch = Arc::clone(&queued.batch);
         // Live splits: a row meets the lowest W of all of them.
-        let before = (from..to).map(|row| if row == from { queue.w } else { queued.after[row - 1] });
-        let before = before.map(|w| w.min(floor).max(self.w)).collect();
+        let before = queued.after.before((from, to), queue.w, (self.w, others));
         if to > from {
-            queue.w = queue.w.max(queued.after[to - 1]);
+            queue.w = queue.w.max(queued.after.get(to - 1));
         }
         queued.taken = to;
         let last = to == batch.raw.num_rows();
@@ -359,9 +383,8 @@ impl Sequencer {
         let others = (0..self.splits.len()).filter(|i| *i != split && !self.splits[*i].finished());
         let Some(next) = others.map(|i| self.rank(i)).min() else { return all };
         let (_, source, name) = self.rank(split);
-        let still_next = |w: &i64| (*w, source, name) < next;
-        let run = queued.after[queued.taken..].partition_point(still_next);
-        (queued.taken + run + 1).min(all)
+        let still_next = |w: i64| (w, source, name) < next;
+        (queued.after.first_row_not(queued.taken, all, still_next) + 1).min(all)
     }
 
     /// The lowest W of the splits that count besides `split`.
@@ -413,6 +436,33 @@ enum Choice {
 impl SplitQueue {
     fn finished(&self) -> bool {
         self.ended && self.queue.is_empty()
+    }
+}
+
+impl After {
+    fn get(&self, row: usize) -> i64 {
+        self.said.get(row).copied().unwrap_or(self.least).max(self.least)
+    }
+
+    /// What the raw rows `from..to` meet: the first of them `first`, each other one what the one before it left, but no
+    /// less and no more than `bounds`.
+    fn before(&self, (from, to): (usize, usize), first: i64, bounds: (i64, i64)) -> Judged {
+        let (floor, ceiling) = bounds;
+        let first = first.max(self.least);
+        if self.said.is_empty() {
+            return Judged::All(first.min(ceiling).max(floor));
+        }
+        Judged::Rising(Rising { first, said: self.said.slice(from, to - from), floor, ceiling })
+    }
+
+    /// The first row of `from..to` whose W is not `wanted`, else `to`. W never falls, and neither may `wanted` come back.
+    fn first_row_not(&self, from: usize, to: usize, wanted: impl Fn(i64) -> bool) -> usize {
+        let (mut from, mut to) = (from, to);
+        while from < to {
+            let middle = from + (to - from) / 2;
+            if wanted(self.get(middle)) { from = middle + 1 } else { to = middle }
+        }
+        from
     }
 }
 

@@ -31,6 +31,7 @@ mod optimize;
 mod ordered;
 mod policy;
 mod refuse;
+mod shift;
 mod source_table;
 mod stream;
 mod sum;

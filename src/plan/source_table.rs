@@ -15,6 +15,7 @@ use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
 use datafusion::physical_plan::ExecutionPlan;
 
 use super::error::from_datafusion;
+use super::shift::by_arithmetic;
 use crate::connectors::{Boundedness, Source};
 use crate::error::Result;
 use crate::operators::graph::{SourceSpec, WatermarkPlan};
@@ -283,6 +284,7 @@ pub(super) fn without_qualifiers(expr: Expr) -> DfResult<Expr> {
 /// Compiles `expr` over `schema`.
 pub(super) fn compile(expr: &Expr, schema: &DFSchema) -> Result<Arc<dyn PhysicalExpr>> {
     create_physical_expr(expr, schema, &ExecutionProps::new(), &PhysicalPlanningContext::default())
+        .and_then(|compiled| by_arithmetic(compiled, schema.as_arrow()))
         .map_err(from_datafusion)
 }
 

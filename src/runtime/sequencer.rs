@@ -25,7 +25,6 @@ use crate::operators::lifecycle::expires_at;
 use crate::operators::ordered::OrderedRows;
 use crate::operators::sequence::{Next, Sequencer};
 use crate::sql::statement::Emit;
-use crate::state::rows_at;
 use crate::watermark::{self, WatermarkSpec};
 use crate::window::{Window, WindowSpec};
 
@@ -259,7 +258,10 @@ impl SequencerTask {
 
     async fn on_rows(&mut self, rows: OrderedRows) -> Result<()> {
         self.dirty = true;
-        self.newest_time = rows.times.iter().copied().fold(self.newest_time, i64::max);
+        // Looked at only where silence closes windows.
+        if self.splits.iter().any(|split| split.watermark.is_some_and(|spec| spec.idle_close_after_us.is_some())) {
+            self.newest_time = rows.times.iter().copied().fold(self.newest_time, i64::max);
+        }
         if rows.rows.num_rows() == 0 {
             return Ok(());
         }
@@ -276,7 +278,7 @@ impl SequencerTask {
                     self.progress.add_refused(judgement.refused.len() as u64);
                 }
                 for pile in judgement.piles {
-                    let inputs = rows_at(&rows.rows, &pile.rows).map_err(failure)?;
+                    let inputs = pile.rows.of(&rows.rows).map_err(failure)?;
                     let piece = Piece { slice: pile.slice, class: pile.class, inputs };
                     self.deal(piece).await?;
                 }

@@ -45,7 +45,7 @@ impl SessionRows {
         let at = |values: &[i64]| indices.iter().map(|row| values[*row as usize]).collect::<Vec<_>>();
         let judged = match &whole.judged {
             Judged::All(w) => Judged::All(*w),
-            Judged::Each(w) => Judged::Each(at(w)),
+            judged => Judged::Each(indices.iter().map(|row| judged.get(*row as usize)).collect()),
         };
         let origin = match &whole.origin {
             None => indices.to_vec(),

@@ -17,7 +17,9 @@
 pub mod chunk;
 pub mod head;
 pub mod layout;
+pub mod runs;
 
 pub use chunk::{Chunk, KeyIndex};
 pub use head::Head;
 pub use layout::{Layout, rows_at};
+pub use runs::Runs;

@@ -15,8 +15,8 @@ pub struct SliceRun {
 
 /// Assigns times to slices and remembers the last one.
 ///
-/// Streams are nearly sorted and slices long, so most batches lie in one slice and most rows in the slice of the row
-/// before: both are checked first, which makes calendar windows as fast as exact ones.
+/// Streams are nearly sorted and slices long, so most rows lie in the slice of the row before: that is checked first,
+/// which makes calendar windows as fast as exact ones.
 #[derive(Debug, Clone)]
 pub struct Assigner {
     spec: WindowSpec,
@@ -48,13 +48,6 @@ impl Assigner {
 
     /// Appends runs that cover `times` in order to `runs`: each is as long as can be, so neighbours differ in slice.
     pub fn assign(&mut self, times: &[i64], runs: &mut Vec<SliceRun>) {
-        let (Some(&low), Some(&high)) = (times.iter().min(), times.iter().max()) else { return };
-        if let Some(slice) = self.slice_of(low)
-            && slice.contains(high)
-        {
-            runs.push(SliceRun { slice: Some(slice), rows: 0..times.len() });
-            return;
-        }
         let mut at = 0;
         while at < times.len() {
             let start = at;

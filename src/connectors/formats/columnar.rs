@@ -58,7 +58,7 @@ impl ColumnMatch {
     pub(super) fn finish(&self, decoded: RecordBatch, first_row: u64) -> Result<SourceBatch> {
         let rows = RawRows {
             columns: self.places.iter().map(|place| place.map(|at| Arc::clone(decoded.column(at)))).collect(),
-            records: (0..decoded.num_rows()).collect(),
+            records: None,
             errors: vec![],
             row_errors: RowErrors::default(),
         };

@@ -170,8 +170,13 @@ fn to_instants(
         }
         DataType::Timestamp(stored, stored_zone) => {
             let stored = *stored;
-            let integers = integers()?;
             let local = stored_zone.is_none() && *zone != TimeZone::UTC;
+            if stored == TimeUnit::Microsecond && !local {
+                // The same numbers under another name.
+                let times = array.as_primitive::<TimestampMicrosecondType>().clone();
+                return Ok(Arc::new(times.with_timezone("UTC")));
+            }
+            let integers = integers()?;
             Ok(instants_of(integers.as_primitive::<Int64Type>(), errors, |v| {
                 let us = unit_of(stored).to_us(v).ok()?;
                 if local { local_to_instant(us, zone) } else { Some(us) }

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
-use arrow::compute::filter_record_batch;
+use arrow::compute::filter;
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use jiff::tz::TimeZone;
 
@@ -59,8 +59,8 @@ impl Wanted {
 struct RawRows {
     /// One array per wanted column; None where the input does not have it.
     columns: Vec<Option<ArrayRef>>,
-    /// Record of each row, ascending.
-    records: Vec<usize>,
+    /// Record of each row, ascending. None: row `i` is record `i`.
+    records: Option<Vec<usize>>,
     /// Records that gave no row.
     errors: Vec<(usize, RowError)>,
     /// Rows that a check by the format refuses, in addition to those that do not convert.
@@ -80,7 +80,7 @@ trait Origin {
 impl RawRows {
     /// Converts to the declared types, takes out the rows that cannot be converted, and counts offsets from 0.
     fn finish(self, wanted: &Wanted, origin: &dyn Origin) -> Result<SourceBatch> {
-        let rows = self.records.len();
+        let rows = self.records.as_ref().map_or(origin.records(), Vec::len);
         let mut errors = self.row_errors;
         let mut columns = Vec::with_capacity(wanted.columns.len());
         for (column, array) in wanted.columns.iter().zip(self.columns) {
@@ -97,9 +97,15 @@ impl RawRows {
             }
             columns.push(array);
         }
-        let (batch, records) = keep_good(wanted, columns, self.records, &errors)?;
+        let batch = keep_good(wanted, columns, rows, &errors)?;
+        let record = |row: usize| self.records.as_ref().map_or(row, |records| records[row]);
+        let kept = || (0..rows).filter(|row| !errors.contains(*row)).map(|row| record(row) as i64).collect();
+        let offsets = match self.errors.is_empty() && errors.is_empty() {
+            true => Offsets::From(0),
+            false => Offsets::Each(kept()),
+        };
         let mut bad = self.errors;
-        bad.extend(errors.into_map().into_iter().map(|(row, error)| (records.all[row], error)));
+        bad.extend(errors.into_map().into_iter().map(|(row, error)| (record(row), error)));
         bad.sort_by_key(|(record, _)| *record);
         let rejects = bad
             .into_iter()
@@ -110,19 +116,10 @@ impl RawRows {
                 place: origin.place(record),
                 raw: origin.raw(record),
             })
-            .collect::<Vec<_>>();
-        let offsets = match rejects.is_empty() {
-            true => Offsets::From(0),
-            false => Offsets::Each(records.kept.iter().map(|record| *record as i64).collect()),
-        };
+            .collect();
         let next = Position { offset: origin.records() as i64, token: String::new() };
         Ok(SourceBatch { rows: batch, offsets, rejects, notes: Notes::default(), bytes: 0, next })
     }
-}
-
-struct KeptRecords {
-    all: Vec<usize>,
-    kept: Vec<usize>,
 }
 
 fn note_nulls(array: &ArrayRef, column: &str, errors: &mut RowErrors) {
@@ -135,29 +132,19 @@ fn note_nulls(array: &ArrayRef, column: &str, errors: &mut RowErrors) {
     }
 }
 
-fn keep_good(
-    wanted: &Wanted,
-    columns: Vec<ArrayRef>,
-    records: Vec<usize>,
-    errors: &RowErrors,
-) -> Result<(RecordBatch, KeptRecords)> {
+/// The `rows` rows without those of `errors`, as what was declared.
+fn keep_good(wanted: &Wanted, columns: Vec<ArrayRef>, rows: usize, errors: &RowErrors) -> Result<RecordBatch> {
     let internal = |e| Error::internal("decoded columns do not fit the declared schema").with_source(e);
-    let nullable = Arc::new(Schema::new(
-        wanted.schema().fields().iter().map(|f| f.as_ref().clone().with_nullable(true)).collect::<Vec<_>>(),
-    ));
-    let options = RecordBatchOptions::new().with_row_count(Some(records.len()));
-    let batch = RecordBatch::try_new_with_options(nullable, columns, &options).map_err(internal)?;
-    let (batch, records) = if errors.is_empty() {
-        (batch, KeptRecords { kept: records.clone(), all: records })
-    } else {
-        let keep: BooleanArray = (0..records.len()).map(|row| Some(!errors.contains(row))).collect();
-        let kept = (0..records.len()).filter(|row| !errors.contains(*row)).map(|row| records[row]).collect();
-        (filter_record_batch(&batch, &keep).map_err(internal)?, KeptRecords { all: records, kept })
+    let (columns, kept) = match errors.is_empty() {
+        true => (columns, rows),
+        false => {
+            let keep: BooleanArray = (0..rows).map(|row| Some(!errors.contains(row))).collect();
+            let columns = columns.iter().map(|column| filter(column, &keep)).collect::<Result<_, _>>();
+            (columns.map_err(internal)?, keep.true_count())
+        }
     };
-    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-    let batch =
-        RecordBatch::try_new_with_options(wanted.schema(), batch.columns().to_vec(), &options).map_err(internal)?;
-    Ok((batch, records))
+    let options = RecordBatchOptions::new().with_row_count(Some(kept));
+    RecordBatch::try_new_with_options(wanted.schema(), columns, &options).map_err(internal)
 }
 
 /// The decoder's type of a wanted column, see [`convert::text_type`].

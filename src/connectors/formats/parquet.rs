@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::compute::concat_batches;
-use arrow::datatypes::{DataType, Field, Fields, Schema, TimeUnit};
+use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, TimeUnit};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder, RowSelection, RowSelector,
@@ -14,8 +14,8 @@ use parquet::arrow::arrow_reader::{
 use parquet::basic::Type;
 use parquet::schema::types::SchemaDescriptor;
 
-use super::Wanted;
 use super::columnar::{ColumnMatch, ColumnarFile, columns_of, damaged};
+use super::{Wanted, convert};
 use crate::connectors::{ColumnDefinition, SourceBatch};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -47,7 +47,7 @@ impl ParquetFile {
     /// # Errors
     /// `Unavailable` if it cannot be opened, `Corrupt` if it is no Parquet file.
     pub(crate) fn open(path: &Path, name: Arc<str>, declared: &[ColumnDefinition], wanted: Wanted) -> Result<Self> {
-        let metadata = load(path)?;
+        let metadata = load(path, declared)?;
         let columns = ColumnMatch::new(name, metadata.schema().fields(), declared, wanted);
         let mut pieces = Vec::new();
         for (group, meta) in metadata.metadata().row_groups().iter().enumerate() {
@@ -67,7 +67,7 @@ impl ParquetFile {
     /// # Errors
     /// As [`ParquetFile::open`].
     pub(crate) fn columns(path: &Path) -> Result<Vec<ColumnDefinition>> {
-        Ok(columns_of(load(path)?.schema().fields()))
+        Ok(columns_of(load(path, &[])?.schema().fields()))
     }
 
     fn read(&self, piece: &Piece) -> Result<RecordBatch, Box<dyn std::error::Error + Send + Sync>> {
@@ -118,39 +118,38 @@ impl ColumnarFile for ParquetFile {
     }
 }
 
-fn load(path: &Path) -> Result<ArrowReaderMetadata> {
+/// The file's footer, with columns to be read as what `declared` asks for where the decoder can do that at once.
+fn load(path: &Path, declared: &[ColumnDefinition]) -> Result<ArrowReaderMetadata> {
     let file = File::open(path).map_err(|e| {
         Error::new(ErrorKind::Unavailable, format!("could not open path=`{}`", path.display())).with_source(e)
     })?;
     let plain = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new()).map_err(|e| damaged(path, "parquet", e))?;
-    let Some(schema) = without_nanoseconds(plain.schema().fields(), plain.parquet_schema()) else { return Ok(plain) };
+    let Some(schema) = read_as(plain.schema().fields(), plain.parquet_schema(), declared) else { return Ok(plain) };
     let options = ArrowReaderOptions::new().with_schema(Arc::new(schema));
     ArrowReaderMetadata::try_new(Arc::clone(plain.metadata()), options).map_err(|e| damaged(path, "parquet", e))
 }
 
-/// INT96 times read as µs instead of ns, which would wrap beyond the years 1677 to 2262 (C75). None if there are none.
-fn without_nanoseconds(fields: &Fields, parquet: &SchemaDescriptor) -> Option<Schema> {
+/// Types to decode as, where they are not the file's own; None if all are.
+///
+/// INT96 times are read as µs instead of ns, which would wrap beyond the years 1677 to 2262 (C75). Texts declared as views
+/// are read as views: a dictionary's texts then are never copied.
+fn read_as(fields: &Fields, parquet: &SchemaDescriptor, declared: &[ColumnDefinition]) -> Option<Schema> {
     let is_int96 = |column: usize| {
         let leaf = (0..parquet.num_columns()).find(|leaf| parquet.get_column_root_idx(*leaf) == column);
         leaf.is_some_and(|leaf| parquet.column(leaf).physical_type() == Type::INT96)
     };
-    let micros = |field: &Field| match field.data_type() {
-        DataType::Timestamp(TimeUnit::Nanosecond, zone) => {
-            Some(field.clone().with_data_type(DataType::Timestamp(TimeUnit::Microsecond, zone.clone())))
-        }
-        _ => None,
+    let as_view = |column: usize| {
+        declared.iter().any(|c| c.data_type == DataType::Utf8View && convert::find(fields, &c.name) == Some(column))
     };
-    let mut changed = false;
-    let fields: Vec<Field> = fields
-        .iter()
-        .enumerate()
-        .map(|(column, field)| match micros(field).filter(|_| is_int96(column)) {
-            Some(field) => {
-                changed = true;
-                field
-            }
-            None => field.as_ref().clone(),
-        })
-        .collect();
-    changed.then(|| Schema::new(fields))
+    let wanted = |(column, field): (usize, &FieldRef)| match field.data_type() {
+        DataType::Timestamp(TimeUnit::Nanosecond, zone) if is_int96(column) => {
+            DataType::Timestamp(TimeUnit::Microsecond, zone.clone())
+        }
+        DataType::Utf8 if as_view(column) => DataType::Utf8View,
+        own => own.clone(),
+    };
+    let types: Vec<DataType> = fields.iter().enumerate().map(wanted).collect();
+    let changed = fields.iter().zip(&types).any(|(field, wanted)| field.data_type() != wanted);
+    let retyped = fields.iter().zip(types).map(|(field, wanted)| field.as_ref().clone().with_data_type(wanted));
+    changed.then(|| Schema::new(retyped.collect::<Vec<Field>>()))
 }

@@ -59,7 +59,7 @@ pub(crate) fn reject_line(format: &dyn TextFormat, block: &TextBlock, message: S
     let origin = TextOrigin { block, records: std::slice::from_ref(&record) };
     let rows = RawRows {
         columns: vec![None; wanted.columns.len()],
-        records: vec![],
+        records: Some(vec![]),
         errors: vec![(0, RowError { reason: RejectReason::Malformed, message })],
         row_errors: RowErrors::default(),
     };
@@ -120,7 +120,12 @@ pub(super) fn assemble(
         note_overflow(array, &column.name, &|row| raw(records[row]), &mut row_errors);
     }
     let errors = isolated.bad.into_iter().map(|(record, message)| (record, classify(record, message))).collect();
-    Ok(RawRows { columns: columns.into_iter().cloned().map(Some).collect(), records, errors, row_errors })
+    Ok(RawRows {
+        columns: columns.into_iter().cloned().map(Some).collect(),
+        records: Some(records),
+        errors,
+        row_errors,
+    })
 }
 
 /// A number too large for a DOUBLE reads as infinity: out of range, unless the text says infinity.
