@@ -24,7 +24,7 @@ use super::merge::{WindowEvent, WindowMerge};
 use super::session::{Extent, SUPERSEDES, SessionAggregate, SessionExport, SessionOutput};
 use crate::change::{ChangeKind, Changes, Reason};
 use crate::sql::statement::{Emit, OnExpired, OnLate};
-use crate::state::Layout;
+use crate::state::{Layout, rows_at};
 use crate::testing::oracle::{self, Answer, Emission, Event, Kind, Question, Refusal, Row, Value, Why};
 use crate::testing::table;
 use crate::window::{Span, Window, WindowKind, WindowSpec};

@@ -51,11 +51,20 @@ pub struct Ledger {
     changed: BTreeSet<(i64, i64)>,
     dirty: BTreeSet<(i64, i64)>,
     w: Option<i64>,
+    unread: bool,
 }
 
 impl Ledger {
+    /// A ledger for a query whose windows nobody asks about: it keeps nothing.
+    pub fn unread() -> Self {
+        Self { unread: true, ..Self::default() }
+    }
+
     /// Adds fates of pairs.
     pub fn add(&mut self, policy: &Policy, window: Window, counts: WindowCounts) {
+        if self.unread {
+            return;
+        }
         let key = (window.end, window.start);
         let w = self.w;
         let status = self.windows.entry(key).or_insert_with(|| WindowStatus::at(policy, window, w));

@@ -102,6 +102,10 @@ pub(super) async fn run(
     to: mpsc::Sender<ToSink>,
 ) -> Result<()> {
     let closed = || Error::new(ErrorKind::Closed, "the sink has ended");
+    if at_once {
+        // Such a sink keeps no epochs, and with them no windows.
+        results.ledger = Ledger::unread();
+    }
     while let Some(step) = steps.recv().await {
         if let Step::Rows(rows) = step {
             to.send(ToSink::Versions(vec![rows])).await.map_err(|_| closed())?;

@@ -323,8 +323,14 @@ impl SequencerTask {
 
     /// The smallest W above the one told last at which a window closes or expires.
     fn next_due(&self) -> i64 {
-        let Route::Slices { window, .. } = &self.route else { return watermark::NONE };
         let told = self.told_w;
+        let window = match &self.route {
+            Route::Slices { window, .. } => window,
+            // Sessions end at any time. Those that end shortly after one another are closed together; the end of the
+            // epoch sees to the last.
+            Route::Sessions { gap_us, .. } => return told.saturating_add(gap_us / 4),
+            Route::Rows => return watermark::NONE,
+        };
         let close = window.next_end(told).unwrap_or(watermark::END);
         // The first window that had not expired at the W told last: its end lies after told - L - 1.
         let lag_us = expires_at(&self.policy, 0);
@@ -342,6 +348,10 @@ impl SequencerTask {
     }
 
     async fn end_epoch(&mut self, last: bool, done: Option<oneshot::Sender<()>>) -> Result<()> {
+        let w = self.sequencer.watermark();
+        if w > self.told_w && matches!(self.route, Route::Sessions { .. }) {
+            self.tell_watermark(w).await?;
+        }
         let early = self.early_is_due();
         let seal = if early { SealAt::All } else { SealAt::Late };
         for worker in &self.workers {

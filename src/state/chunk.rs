@@ -97,7 +97,12 @@ impl KeyIndex {
 /// # Errors
 /// When an aggregate refuses the states.
 pub fn evaluate<'a>(layout: &Layout, chunks: impl IntoIterator<Item = &'a Chunk>) -> Result<RecordBatch> {
-    merge(layout, chunks)?.evaluate(layout)
+    let mut chunks = chunks.into_iter().peekable();
+    match (chunks.next(), chunks.peek()) {
+        // The usual window of one slice that one worker had.
+        (Some(only), None) => super::head::evaluate_alone(layout, only.rows()),
+        (first, _) => merge(layout, first.into_iter().chain(chunks))?.evaluate(layout),
+    }
 }
 
 /// Merges `chunks` into one.

@@ -151,6 +151,23 @@ impl Head {
     }
 }
 
+/// What a head that took `chunk` alone would evaluate to. The keys of a chunk differ from each other, so that nothing is to
+/// be looked up: row `i` is group `i`.
+///
+/// # Errors
+/// When an aggregate refuses the states.
+pub(super) fn evaluate_alone(layout: &Layout, chunk: &RecordBatch) -> Result<RecordBatch> {
+    let rows = chunk.num_rows();
+    let groups: Vec<usize> = (0..rows).collect();
+    let mut columns = chunk.columns()[..layout.keys_len()].to_vec();
+    for (i, mut accumulator) in layout.new_accumulators()?.into_iter().enumerate() {
+        accumulator.merge_batch(&chunk.columns()[layout.state_columns(i)], &groups, rows)?;
+        columns.push(accumulator.evaluate(EmitTo::All)?);
+    }
+    columns.push(Arc::clone(chunk.column(chunk.num_columns() - 1)));
+    batch_of(columns, Arc::new(Schema::new(layout.result_fields().clone())))
+}
+
 fn batch_of(columns: Vec<ArrayRef>, schema: SchemaRef) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new(Arc::clone(&schema), conform(columns, schema.fields())?)?)
 }
