@@ -131,6 +131,22 @@ impl Error {
         self
     }
 
+    /// An error of the same kind and texts, its cause told as text: what several askers can be told.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        let mut copy = Self::new(self.kind(), self.message());
+        if let Some(hint) = self.hint() {
+            copy = copy.with_hint(hint);
+        }
+        if let Some(position) = self.position() {
+            copy = copy.at(position);
+        }
+        match std::error::Error::source(self) {
+            Some(cause) => copy.with_source(cause.to_string()),
+            None => copy,
+        }
+    }
+
     /// What to do about it.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind

@@ -9,9 +9,13 @@
 //! there is no other commit point. Whoever creates manifest N owns the numbers from N on, so a writer that finds N
 //! taken has been fenced. Operator state is bytes with an id here; what a row means is `results`' business.
 
+pub mod job;
 pub mod manifest;
 pub mod paths;
 pub mod recovery;
+pub mod state_file;
 
+pub use job::JobRecord;
 pub use manifest::{FileEntry, FileIndex, FileRole, Manifest, RemovedFile, TableChange};
 pub use paths::{TableId, ViewPaths};
+pub use state_file::{Snapshot, StateFile, StateFiles};

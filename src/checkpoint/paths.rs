@@ -4,6 +4,7 @@
 //! views/<view>/
 //!   manifest/00000000000000000007.json     epoch 7
 //!   index/00000000000000000064.json        all live files as of epoch 64
+//!   state/00000000000000000007-1f3a….state the job's state as of epoch 7, see [`super::state_file`]
 //!   results/  late/  windows/              Delta tables
 //!   rejects/<source>/                      Delta tables
 //! ```
@@ -100,6 +101,16 @@ impl ViewPaths {
     /// The index as of `epoch`.
     pub fn index(&self, epoch: u64) -> Path {
         self.indexes().join(numbered(epoch))
+    }
+
+    /// The folder of the job's state.
+    pub fn states(&self) -> Path {
+        self.root.clone().join("state")
+    }
+
+    /// Name in that folder of the state that `writer` keeps with `epoch`: two writers at one epoch never share a name.
+    pub fn state_name(epoch: u64, writer: &str) -> String {
+        format!("{epoch:020}-{}.state", writer.get(..8).unwrap_or(writer))
     }
 
     /// The folder of a Delta table.

@@ -86,6 +86,9 @@ async fn open(args: &Args) -> Result<Engine> {
     if let Some(command) = &args.command {
         builder = builder.run_schedules(command.keeps_running());
     }
+    // A statement or two on the command line disturb no job; a script or the prompt goes on with what there is.
+    let statements = !args.scripts.is_empty() && args.scripts.iter().all(|script| matches!(script, Script::Text(_)));
+    builder = builder.resume_jobs(!statements);
     if let Some(workers) = args.workers {
         builder = builder.workers(workers);
     }

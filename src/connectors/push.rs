@@ -94,6 +94,8 @@ struct LogState {
     first: u64,
     /// Offset of the next row pushed.
     next_offset: i64,
+    /// Offset of the first row this log could have held: those before went with an earlier process.
+    begins_at: i64,
     /// Rows held in `entries`: those the slowest reader has not taken.
     held_rows: usize,
     /// Next entry of each reader, by its number. Empty: rows wait for the first.
@@ -339,9 +341,16 @@ impl Source for PushSource {
     /// # Errors
     /// `Unavailable` if the rows at `from` have been let go.
     async fn open(&self, split: &Split, from: Option<&Position>, options: ReadOptions) -> Result<Box<dyn SplitReader>> {
+        if from.is_some() {
+            // Of an earlier process: its rows are gone, its offsets go on.
+            self.handle(&split.name);
+        }
         let log = lock(&self.shared.splits).by_name.get(&split.name).cloned();
         let log = log.ok_or_else(|| Error::invalid(format!("the source has no split `{}`", split.name)))?;
         let mut state = lock(&log.state);
+        if let Some(position) = from {
+            state.begin_at(position.offset);
+        }
         let alone = state.cursors.is_empty();
         let (cursor, skip_rows) = match from {
             Some(position) => state.find(position.offset)?,
@@ -361,8 +370,17 @@ impl Source for PushSource {
 }
 
 impl LogState {
+    /// Lets a log that has held no row begin at `offset`, so that offsets go on where an earlier process left them.
+    fn begin_at(&mut self, offset: i64) {
+        if self.next_offset == self.begins_at && offset > self.begins_at {
+            (self.begins_at, self.next_offset) = (offset, offset);
+        }
+    }
+
     /// The entry that holds row `offset`, and how many of its rows come before it.
     fn find(&self, offset: i64) -> Result<(u64, usize)> {
+        // Another view's job was further when the process before ended.
+        let offset = offset.max(self.begins_at);
         for (number, entry) in (self.first..).zip(&self.entries) {
             if let Entry::Rows { rows, first_offset } = entry {
                 let end = first_offset + rows.num_rows() as i64;

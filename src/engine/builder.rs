@@ -8,6 +8,7 @@ use datafusion::execution::SessionStateBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 
 use super::catalog::EngineCatalog;
+use super::lease::Lease;
 use super::schedule::Schedules;
 use super::{Engine, Inner};
 use crate::clock::{Clock, SystemClock};
@@ -25,6 +26,7 @@ pub const DEFAULT_DATA_DIR: &str = "./highwater-data";
 pub struct EngineBuilder {
     data_dir: Option<String>,
     read_only: bool,
+    resume: bool,
     workers: usize,
     batch_rows: usize,
     epochs: Epochs,
@@ -38,6 +40,7 @@ impl Default for EngineBuilder {
         Self {
             data_dir: Some(DEFAULT_DATA_DIR.to_owned()),
             read_only: false,
+            resume: true,
             workers: std::thread::available_parallelism().map_or(1, usize::from),
             batch_rows: 8192,
             epochs: Epochs::Every(Duration::from_secs(1)),
@@ -67,6 +70,14 @@ impl EngineBuilder {
     #[must_use]
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
+        self
+    }
+
+    /// Whether jobs of stored views go on from their last epochs when the engine opens. Default: yes. Without, what is
+    /// there can be read, and new views can be made.
+    #[must_use]
+    pub fn resume_jobs(mut self, resume: bool) -> Self {
+        self.resume = resume;
         self
     }
 
@@ -132,6 +143,7 @@ impl EngineBuilder {
             Some(location) => Storage::open(location)?,
             None => Storage::memory(),
         };
+        let resume = self.resume && !self.read_only;
         let context = self.session();
         let options = JobOptions {
             workers: self.workers,
@@ -143,9 +155,10 @@ impl EngineBuilder {
         let catalog = Arc::new(EngineCatalog::new(storage.clone(), self.connectors));
         let queries = std::sync::atomic::AtomicU64::new(0);
         let schedules = Schedules::load(storage.clone(), self.run_schedules).await?;
-        let inner = Inner { catalog, context, storage, options, read_only: self.read_only, schedules, queries };
+        let lease = Lease::default();
+        let inner = Inner { catalog, context, storage, options, read_only: self.read_only, lease, schedules, queries };
         let engine = Engine { inner: Arc::new(inner) };
-        engine.restore().await?;
+        engine.restore(resume).await?;
         engine.keep_schedules();
         engine.keep_up();
         Ok(engine)

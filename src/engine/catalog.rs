@@ -49,8 +49,10 @@ pub(super) struct ViewEntry {
     pub text: String,
     /// Names of the sources it reads.
     pub sources: Vec<String>,
-    /// `None` if it was made by an earlier run.
+    /// `None` if its input had ended before, if the engine only reads, or if it could not go on.
     pub job: Option<JobHandle>,
+    /// Why it could not go on.
+    pub problem: Option<Arc<Error>>,
 }
 
 #[derive(Debug, Clone)]
@@ -59,11 +61,19 @@ pub(super) struct MacroEntry {
     pub text: String,
 }
 
+/// A name whose statement could not be run again.
+#[derive(Debug, Clone)]
+pub(super) struct BrokenEntry {
+    pub text: String,
+    pub problem: Arc<Error>,
+}
+
 #[derive(Debug, Default)]
 struct Names {
     sources: BTreeMap<String, SourceEntry>,
     views: BTreeMap<String, ViewEntry>,
     macros: BTreeMap<String, MacroEntry>,
+    broken: BTreeMap<String, BrokenEntry>,
     /// Statements in the order they were made.
     order: Vec<String>,
 }
@@ -84,6 +94,24 @@ struct Stored {
 }
 
 const FORMAT_VERSION: u32 = 1;
+
+impl Names {
+    /// The text of the statement that made `name`.
+    fn text(&self, name: &str) -> Option<String> {
+        let source = self.sources.get(name).map(|entry| entry.text.clone());
+        let view = source.or_else(|| self.views.get(name).map(|entry| entry.text.clone()));
+        let of_macro = view.or_else(|| self.macros.get(name).map(|entry| entry.text.clone()));
+        of_macro.or_else(|| self.broken.get(name).map(|entry| entry.text.clone()))
+    }
+
+    /// Gives `name` its place in the order, unless it has one.
+    fn place(&mut self, name: &str) {
+        self.broken.remove(name);
+        if !self.order.iter().any(|known| known == name) {
+            self.order.push(name.to_owned());
+        }
+    }
+}
 
 impl EngineCatalog {
     pub fn new(storage: Storage, connectors: ConnectorRegistry) -> Self {
@@ -110,12 +138,10 @@ impl EngineCatalog {
     pub async fn save(&self) -> Result<()> {
         let stored = {
             let names = self.names.read();
-            let text = |name: &String| {
-                let source = names.sources.get(name).map(|entry| entry.text.clone());
-                let view = names.views.get(name).map(|entry| entry.text.clone());
-                source.or(view).or_else(|| names.macros.get(name).map(|entry| entry.text.clone()))
-            };
-            Stored { format_version: FORMAT_VERSION, statements: names.order.iter().filter_map(text).collect() }
+            Stored {
+                format_version: FORMAT_VERSION,
+                statements: names.order.iter().filter_map(|name| names.text(name)).collect(),
+            }
         };
         let bytes = serde_json::to_vec_pretty(&stored)
             .map_err(|e| Error::internal("the catalog cannot be written").with_source(e))?;
@@ -124,10 +150,19 @@ impl EngineCatalog {
 
     /// The text of the statement that made `name`, if there is one.
     pub fn definition(&self, name: &str) -> Option<String> {
-        let names = self.names.read();
-        let source = names.sources.get(name).map(|entry| entry.text.clone());
-        let view = names.views.get(name).map(|entry| entry.text.clone());
-        source.or(view).or_else(|| names.macros.get(name).map(|entry| entry.text.clone()))
+        self.names.read().text(name)
+    }
+
+    /// Why `name` could not be brought back, if it could not.
+    pub fn broken(&self, name: &str) -> Option<BrokenEntry> {
+        self.names.read().broken.get(name).cloned()
+    }
+
+    /// Keeps a statement that could not be run again, in its place.
+    pub fn insert_broken(&self, name: &str, entry: BrokenEntry) {
+        let mut names = self.names.write();
+        names.place(name);
+        names.broken.insert(name.to_owned(), entry);
     }
 
     /// # Errors
@@ -142,20 +177,27 @@ impl EngineCatalog {
 
     pub fn insert_source(&self, name: &str, entry: SourceEntry) {
         let mut names = self.names.write();
+        names.place(name);
         names.sources.insert(name.to_owned(), entry);
-        names.order.push(name.to_owned());
     }
 
     pub fn insert_view(&self, name: &str, entry: ViewEntry) {
         let mut names = self.names.write();
+        names.place(name);
         names.views.insert(name.to_owned(), entry);
-        names.order.push(name.to_owned());
+    }
+
+    /// Replaces what is known of a view.
+    pub fn update_view(&self, name: &str, entry: ViewEntry) {
+        if let Some(known) = self.names.write().views.get_mut(name) {
+            *known = entry;
+        }
     }
 
     pub fn insert_macro(&self, name: &str, entry: MacroEntry) {
         let mut names = self.names.write();
+        names.place(name);
         names.macros.insert(name.to_owned(), entry);
-        names.order.push(name.to_owned());
     }
 
     pub fn remove(&self, name: &str) {
@@ -163,6 +205,7 @@ impl EngineCatalog {
         names.sources.remove(name);
         names.views.remove(name);
         names.macros.remove(name);
+        names.broken.remove(name);
         names.order.retain(|known| known != name);
     }
 
@@ -267,7 +310,12 @@ impl CatalogView for EngineCatalog {
             return rejects_of(source, &readers).map(Some);
         }
         let (view, suffix) = name.rsplit_once('$').map_or((name, None), |(view, suffix)| (view, Some(suffix)));
-        let Some(entry) = self.view_entry(view) else { return Ok(None) };
+        let Some(entry) = self.view_entry(view) else {
+            return match self.broken(view) {
+                Some(broken) => Err(broken.problem.copy()),
+                None => Ok(None),
+            };
+        };
         let read = match (suffix, as_of_us) {
             (None, None) => Read::Latest,
             (None, Some(us)) => Read::AsOf(us),

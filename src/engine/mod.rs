@@ -17,10 +17,13 @@
 
 mod builder;
 mod catalog;
+mod lease;
 mod query;
+mod recover;
 mod rollback;
 mod schedule;
 mod show;
+mod sink;
 #[cfg(test)]
 mod tests;
 mod upkeep;
@@ -53,6 +56,7 @@ use crate::runtime::{JobHandle, JobOptions};
 use crate::sql::{self, Statement};
 use crate::storage::Storage;
 use catalog::EngineCatalog;
+use lease::Lease;
 
 /// A running engine. Cheap to clone; the last clone to be dropped does not stop its jobs, [`Engine::shutdown`] does.
 #[derive(Clone)]
@@ -73,6 +77,7 @@ struct Inner {
     options: JobOptions,
     read_only: bool,
     schedules: schedule::Schedules,
+    lease: Lease,
     /// Numbers ad-hoc queries.
     queries: AtomicU64,
 }
@@ -240,10 +245,15 @@ impl Engine {
     /// # Errors
     /// `Invalid` for an unknown view; the error its job ended with.
     pub async fn epoch(&self, view: &str) -> Result<()> {
-        let job = self.job(view)?;
-        match job.epoch().await {
-            Err(error) if error.kind() == ErrorKind::Closed => job.wait().await,
-            done => done,
+        let entry = self.inner.catalog.view_entry(view).ok_or_else(|| unknown("view", view))?;
+        match (&entry.job, &entry.problem) {
+            (None, Some(problem)) => Err(problem.copy()),
+            // Its input has ended, and every epoch with it.
+            (None, None) => Ok(()),
+            (Some(job), _) => match job.epoch().await {
+                Err(error) if error.kind() == ErrorKind::Closed => job.wait().await,
+                done => done,
+            },
         }
     }
 
@@ -313,7 +323,19 @@ impl Engine {
                 outcome = stopped;
             }
         }
+        self.release().await;
         outcome
+    }
+
+    /// Ends every job at once, as a crash would: what no epoch holds yet is not waited for, and another engine on the same
+    /// data goes on from the last epochs.
+    pub async fn abort(&self) {
+        self.inner.lease.forget().await;
+        for job in self.inner.catalog.jobs() {
+            job.abort();
+            // How it ended is known.
+            let _ = job.wait().await;
+        }
     }
 
     fn planner(&self) -> Planner {
@@ -323,9 +345,10 @@ impl Engine {
 
     fn job(&self, view: &str) -> Result<JobHandle> {
         let entry = self.inner.catalog.view_entry(view).ok_or_else(|| unknown("view", view))?;
-        entry.job.ok_or_else(|| {
-            Error::new(ErrorKind::Closed, format!("view `{view}` has no running job"))
-                .with_hint("it was made by an earlier run; its results can be read")
+        entry.job.ok_or_else(|| match &entry.problem {
+            Some(problem) => problem.copy(),
+            None => Error::new(ErrorKind::Closed, format!("view `{view}` has no running job"))
+                .with_hint("its input has ended, or this engine only reads; its results can be read"),
         })
     }
 

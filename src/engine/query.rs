@@ -70,6 +70,7 @@ impl Engine {
             graph,
             options: self.inner.options.clone(),
             sink: Box::new(StreamSink { columns, to }),
+            recovered: None,
         };
         let job = spawn(spec);
         let stop = StopHandle { job: Some(job.clone()), stopped: Arc::new(Notify::new()) };

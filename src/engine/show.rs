@@ -7,9 +7,12 @@ use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 
 use super::builder::columns_text;
+use super::catalog::ViewEntry;
 use super::{Engine, Outcome, unknown};
+use crate::checkpoint::JobRecord;
 use crate::error::{Error, Result};
 use crate::plan::{CatalogView, explain, from_datafusion};
+use crate::runtime::JobHandle;
 use crate::sql::Statement;
 use crate::sql::statement::{Show, Spanned, StreamQuery};
 use crate::time::format_us;
@@ -54,10 +57,7 @@ impl Engine {
         let macros = self.inner.catalog.macros();
         let mut rows: Vec<[Option<String>; 4]> = Vec::new();
         for (name, view) in views {
-            let state = match &view.job {
-                None => "stored",
-                Some(job) => job_state(job),
-            };
+            let state = view_state(&view, &JobRecord::read(&view.reader.job())?);
             let policy = explain::policy(&view.graph.policy);
             rows.push([Some(name), Some("materialized".into()), Some(state.into()), Some(one_line(&policy))]);
         }
@@ -69,19 +69,30 @@ impl Engine {
     }
 
     fn show_jobs(&self) -> Result<Outcome> {
+        let now_us = self.inner.options.clock.now_us();
         let views = self.inner.catalog.views();
-        let jobs: Vec<_> = views.iter().filter_map(|(name, view)| Some((name, view, view.job.as_ref()?))).collect();
-        let progress: Vec<_> = jobs.iter().map(|(_, _, job)| job.progress()).collect();
-        let error = |job: &crate::runtime::JobHandle| job.outcome().and_then(Result::err).map(|e| e.to_string());
-        let number = |values: Vec<u64>| Column::Number(values.into_iter().map(|v| i64::try_from(v).ok()).collect());
+        let records: Vec<JobRecord> =
+            views.iter().map(|(_, view)| JobRecord::read(&view.reader.job())).collect::<Result<_>>()?;
+        let progress: Vec<_> = views.iter().map(|(_, view)| view.job.as_ref().map(JobHandle::progress)).collect();
+        let text = |value: &dyn Fn(usize) -> Option<String>| Column::Text((0..views.len()).map(value).collect());
+        let number = |value: &dyn Fn(usize) -> Option<u64>| {
+            Column::Number((0..views.len()).map(|i| value(i).and_then(|n| i64::try_from(n).ok())).collect())
+        };
+        let age = |i: usize| {
+            let stamp_us = views[i].1.reader.stamp_us();
+            let age_us = now_us.saturating_sub(stamp_us).max(0);
+            (stamp_us != i64::MIN).then(|| format!("{:.1} s", age_us as f64 / 1e6))
+        };
         table(vec![
-            ("view", Column::Text(jobs.iter().map(|(name, ..)| Some((*name).clone())).collect())),
-            ("state", Column::Text(jobs.iter().map(|(_, _, job)| Some(job_state(job).to_owned())).collect())),
-            ("epoch", number(jobs.iter().map(|(_, view, _)| view.reader.epoch()).collect())),
-            ("rows_read", number(progress.iter().map(|p| p.counts.read).collect())),
-            ("bytes_read", number(progress.iter().map(|p| p.bytes_read).collect())),
-            ("watermark", Column::Text(progress.iter().map(|p| watermark_text(p.watermark_us)).collect())),
-            ("error", Column::Text(jobs.iter().map(|(_, _, job)| error(job)).collect())),
+            ("view", text(&|i| Some(views[i].0.clone()))),
+            ("state", text(&|i| Some(view_state(&views[i].1, &records[i]).to_owned()))),
+            ("epoch", number(&|i| Some(views[i].1.reader.epoch()))),
+            ("rows_read", number(&|i| Some(views[i].1.reader.counts().read))),
+            ("bytes_read", number(&|i| progress[i].as_ref().map(|p| p.bytes_read))),
+            ("watermark", text(&|i| progress[i].as_ref().and_then(|p| watermark_text(p.watermark_us)))),
+            ("checkpoint_age", text(&age)),
+            ("checkpoint_bytes", number(&|i| Some(records[i].state_bytes))),
+            ("error", text(&|i| view_error(&views[i].1))),
         ])
     }
 
@@ -208,6 +219,23 @@ impl Engine {
         let state = format!("in memory; results: {}", self.inner.storage.location());
         let text = self.planner().explain_stream(query, &state).await?;
         table(vec![("plan", Column::Text(text.lines().map(|line| Some(line.to_owned())).collect()))])
+    }
+}
+
+/// What the job of a view does, or why there is none.
+fn view_state(view: &ViewEntry, record: &JobRecord) -> &'static str {
+    match &view.job {
+        Some(job) => job_state(job),
+        None if view.problem.is_some() => "failed",
+        None if record.ended => "completed",
+        None => "stored",
+    }
+}
+
+fn view_error(view: &ViewEntry) -> Option<String> {
+    match &view.job {
+        Some(job) => job.outcome().and_then(Result::err).map(|error| error.to_string()),
+        None => view.problem.as_ref().map(|problem| problem.to_string()),
     }
 }
 

@@ -1,27 +1,20 @@
-//! Creating sources and views, and what their jobs write.
+//! Creating and dropping sources and views.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
-use async_trait::async_trait;
 use datafusion::sql::sqlparser::ast;
 
 use super::catalog::{MacroEntry, SourceEntry, ViewEntry};
 use super::upkeep::upkeep_of;
 use super::{Engine, Outcome, unknown};
-use crate::clock::Clock;
+use crate::checkpoint::StateFiles;
 use crate::error::{Error, ErrorKind, Result};
 use crate::operators::graph::{Operator, OperatorGraph};
-use crate::operators::ledger::WindowStatus;
-use crate::operators::sequence::SplitRejects;
-use crate::results::schema::{rejects_schema, window_status_schema};
-use crate::results::{Epoch, SharedWriter, ViewReader, ViewTable, ViewWriter};
-use crate::runtime::{EpochOutput, JobHandle, JobSpec, ResultSink, late_columns, spawn};
+use crate::results::{SharedWriter, ViewTable, ViewWriter, remove_view};
+use crate::runtime::{JobHandle, late_columns};
 use crate::sql::statement::{CreateMaterializedView, CreateSource, DropKind, Spanned};
 use crate::sql::{self, Statement};
 use crate::watermark;
-use crate::window::Window;
 
 /// How far a job is, for a progress bar.
 #[derive(Debug, Clone)]
@@ -68,41 +61,37 @@ impl JobProgress {
     }
 }
 
-impl Engine {
-    /// Brings back what an earlier engine left in the data dir: names and results, no jobs.
-    pub(super) async fn restore(&self) -> Result<()> {
-        for text in self.inner.catalog.load().await? {
-            match sql::parse_one(&text)? {
-                Statement::CreateSource(create) => {
-                    let entry = self.source_entry(&create)?;
-                    self.inner.catalog.insert_source(&create.name.node, entry);
-                }
-                Statement::CreateView { name, query, text, .. } => {
-                    self.inner.catalog.insert_macro(&name, MacroEntry { query: Arc::from(query), text });
-                }
-                Statement::CreateMaterializedView(create) => {
-                    let name = create.name.node.clone();
-                    let (graph, sources) = self.plan_view(&create).await?;
-                    let table = ViewTable::from_graph(&name, &graph, late_columns(&graph));
-                    let clock = Arc::clone(&self.inner.options.clock);
-                    let reader = ViewReader::open(self.inner.storage.clone(), table, clock).await?;
-                    let writer = SharedWriter::of(&reader).with_upkeep(upkeep_of(&create.options)?);
-                    let entry = ViewEntry { graph, reader, writer, text: create.text, sources, job: None };
-                    self.inner.catalog.insert_view(&name, entry);
-                }
-                _ => return Err(Error::new(ErrorKind::Corrupt, "the catalog holds a statement that makes nothing")),
-            }
-        }
-        Ok(())
-    }
+/// What CREATE does where another definition has the name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum IfExists {
+    Refuse,
+    /// Replaces it, if nothing was computed by it.
+    Replace,
+    /// Replaces it and drops what was computed by it.
+    Restart,
+}
 
+impl IfExists {
+    fn of(or_replace: bool, restart: bool) -> Self {
+        match (or_replace, restart) {
+            (_, true) => Self::Restart,
+            (true, false) => Self::Replace,
+            (false, false) => Self::Refuse,
+        }
+    }
+}
+
+impl Engine {
     pub(super) async fn create_source(&self, create: CreateSource) -> Result<Outcome> {
         let name = create.name.node.clone();
-        if let Some(done) = self.exists("SOURCE", &name, &create.text, create.or_replace, create.if_not_exists).await? {
+        let readers = self.inner.catalog.readers_of(&name);
+        let if_exists = IfExists::of(create.or_replace, create.restart);
+        if let Some(done) = self.exists("SOURCE", &name, &create.text, if_exists, create.if_not_exists).await? {
             return Ok(done);
         }
+        self.must_hold("CREATE SOURCE").await?;
         let entry = self.source_entry(&create)?;
-        let notices = match entry.table.watermark() {
+        let mut notices = match entry.table.watermark() {
             Some(_) => Vec::new(),
             None => {
                 vec![format!("source `{name}` has no watermark: it can be queried, but windows over it cannot close")]
@@ -110,10 +99,11 @@ impl Engine {
         };
         self.inner.catalog.insert_source(&name, entry);
         self.inner.catalog.save().await?;
+        notices.extend(self.restart(readers.into_iter().map(|(name, view)| (name, view.text)).collect()).await?);
         Ok(Outcome::Done { tag: "CREATE SOURCE".into(), notices })
     }
 
-    fn source_entry(&self, create: &CreateSource) -> Result<SourceEntry> {
+    pub(super) fn source_entry(&self, create: &CreateSource) -> Result<SourceEntry> {
         let planner = self.planner();
         let definition = planner.source_definition(create)?;
         let place = |error: Error| match error.position() {
@@ -134,9 +124,11 @@ impl Engine {
         query: Box<ast::Query>,
         text: String,
     ) -> Result<Outcome> {
-        if let Some(done) = self.exists("VIEW", &name, &text, or_replace, if_not_exists).await? {
+        let if_exists = IfExists::of(or_replace, false);
+        if let Some(done) = self.exists("VIEW", &name, &text, if_exists, if_not_exists).await? {
             return Ok(done);
         }
+        self.must_hold("CREATE VIEW").await?;
         // Names are resolved now, so that a mistake is told where it was made.
         self.planner().logical_plan(&query).await?;
         self.inner.catalog.insert_macro(&name, MacroEntry { query: Arc::from(query), text });
@@ -147,34 +139,46 @@ impl Engine {
     pub(super) async fn create_view(&self, create: CreateMaterializedView) -> Result<Outcome> {
         let name = create.name.node.clone();
         let tag = "MATERIALIZED VIEW";
-        if let Some(done) = self.exists(tag, &name, &create.text, create.or_replace, create.if_not_exists).await? {
+        let if_exists = IfExists::of(create.or_replace, create.restart);
+        if let Some(done) = self.exists(tag, &name, &create.text, if_exists, create.if_not_exists).await? {
             return Ok(done);
         }
-        self.must_write("CREATE MATERIALIZED VIEW")?;
+        self.must_hold("CREATE MATERIALIZED VIEW").await?;
         if name.contains('$') {
             return Err(Error::invalid(format!("a view's name has no $: name=`{name}`")).at(create.name.position));
         }
         let upkeep = upkeep_of(&create.options).map_err(|e| e.at(create.name.position))?;
         let (graph, sources) = self.plan_view(&create).await?;
         let table = ViewTable::from_graph(&name, &graph, late_columns(&graph));
+        let definition = self.definition(&create.text, &sources)?;
         let clock = Arc::clone(&self.inner.options.clock);
-        let writer = ViewWriter::create(self.inner.storage.clone(), table, Arc::clone(&clock)).await?;
+        self.remove_leftovers(&name).await?;
+        self.hold().await?;
+        let writer = ViewWriter::create(self.inner.storage.clone(), table, clock).await?;
         let writer = SharedWriter::from(writer).with_upkeep(upkeep);
         let reader = writer.reader().clone();
-        let sink = ViewSink { writer: writer.clone(), clock, names: source_names(&graph) };
-        let spec = JobSpec {
-            name: name.clone(),
-            graph: Arc::clone(&graph),
-            options: self.inner.options.clone(),
-            sink: Box::new(sink),
-        };
-        let entry = ViewEntry { graph, reader, writer, text: create.text, sources, job: Some(spawn(spec)) };
+        let job = Some(self.start(&name, &graph, &writer, definition, StateFiles::default(), None));
+        let entry = ViewEntry { graph, reader, writer, text: create.text, sources, job, problem: None };
         self.inner.catalog.insert_view(&name, entry);
         self.inner.catalog.save().await?;
         Ok(Outcome::done("CREATE MATERIALIZED VIEW"))
     }
 
-    async fn plan_view(&self, create: &CreateMaterializedView) -> Result<(Arc<OperatorGraph>, Vec<String>)> {
+    /// Removes what a crash between making a view's store and naming it in the catalog, or the other way round while
+    /// dropping, has left of a view that nobody knows.
+    async fn remove_leftovers(&self, name: &str) -> Result<()> {
+        for text in self.inner.catalog.load().await? {
+            if let Statement::CreateMaterializedView(create) = sql::parse_one(&text)?
+                && create.name.node == name
+            {
+                return Err(Error::new(ErrorKind::Conflict, format!("another engine has made `{name}` meanwhile"))
+                    .with_hint("open the data dir anew to see it"));
+            }
+        }
+        remove_view(&self.inner.storage, name).await
+    }
+
+    pub(super) async fn plan_view(&self, create: &CreateMaterializedView) -> Result<(Arc<OperatorGraph>, Vec<String>)> {
         let graph = self.planner().plan_view(&create.query).await?;
         if graph.nodes.iter().any(|node| matches!(node.operator, Operator::PassThrough)) {
             return Err(Error::unsupported("a materialized view without a windowed aggregation")
@@ -185,27 +189,58 @@ impl Engine {
         Ok((Arc::new(graph), sources))
     }
 
-    /// Decides what CREATE does where the name is taken: the same text again is no error, so that a script can be run
-    /// twice.
+    /// Decides what CREATE does where the name is taken: the same definition again is no error, so that a script can be
+    /// run twice. `None`: the name is free.
     async fn exists(
         &self,
         kind: &str,
         name: &str,
         text: &str,
-        or_replace: bool,
+        if_exists: IfExists,
         if_not_exists: bool,
     ) -> Result<Option<Outcome>> {
         let Some(known) = self.inner.catalog.definition(name) else { return Ok(None) };
-        if if_not_exists || known.trim() == text.trim() {
+        let same = sql::definition(&known)? == sql::definition(text)?;
+        if if_not_exists || same && if_exists != IfExists::Restart {
             let notices = vec![format!("`{name}` exists already and was left as it is")];
+            self.resume_failed(name).await?;
             return Ok(Some(Outcome::Done { tag: format!("CREATE {kind}"), notices }));
         }
-        if or_replace {
-            self.remove(name).await?;
-            return Ok(None);
+        let is_view = self.inner.catalog.view_entry(name).is_some();
+        let readers = self.inner.catalog.readers_of(name);
+        match if_exists {
+            IfExists::Refuse => {
+                let restart = if is_view || !readers.is_empty() { " … RESTART" } else { "" };
+                Err(Error::new(ErrorKind::Conflict, format!("`{name}` exists already with another definition"))
+                    .with_hint(format!("choose another name, or CREATE OR REPLACE {kind}{restart} to start it anew")))
+            }
+            IfExists::Replace if is_view => {
+                Err(Error::new(ErrorKind::Conflict, format!("`{name}` has results of another definition"))
+                    .with_hint("choose another name, or add RESTART to drop them and compute the view anew"))
+            }
+            IfExists::Replace if !readers.is_empty() => {
+                let names = readers.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
+                Err(Error::new(ErrorKind::Conflict, format!("views read source `{name}`: views=`{names}`"))
+                    .with_hint("drop them first, or add RESTART to drop their results and compute them anew"))
+            }
+            IfExists::Replace | IfExists::Restart => {
+                self.remove(name).await?;
+                Ok(None)
+            }
         }
-        Err(Error::new(ErrorKind::Conflict, format!("`{name}` exists already with another definition"))
-            .with_hint(format!("choose another name, or CREATE OR REPLACE {kind} to start it anew")))
+    }
+
+    /// Computes the views `texts` anew, whose source has another definition now.
+    async fn restart(&self, texts: Vec<(String, String)>) -> Result<Vec<String>> {
+        let mut notices = Vec::new();
+        for (name, text) in texts {
+            self.remove(&name).await?;
+            if let Statement::CreateMaterializedView(create) = sql::parse_one(&text)? {
+                Box::pin(self.create_view(create)).await?;
+                notices.push(format!("view `{name}` starts anew"));
+            }
+        }
+        Ok(notices)
     }
 
     pub(super) async fn drop(&self, kind: DropKind, if_exists: bool, name: Spanned<String>) -> Result<Outcome> {
@@ -250,7 +285,7 @@ impl Engine {
     }
 
     async fn remove(&self, name: &str) -> Result<()> {
-        self.must_write("DROP")?;
+        self.must_hold("DROP").await?;
         if let Some(view) = self.inner.catalog.view_entry(name) {
             if let Some(job) = view.job
                 && let Err(error) = job.stop().await
@@ -273,105 +308,4 @@ pub(super) fn source_names(graph: &OperatorGraph) -> Vec<String> {
         _ => None,
     };
     graph.nodes.iter().filter_map(name).collect()
-}
-
-/// Writes a view's epochs to its store.
-struct ViewSink {
-    writer: SharedWriter,
-    clock: Arc<dyn Clock>,
-    names: Vec<String>,
-}
-
-#[async_trait]
-impl ResultSink for ViewSink {
-    async fn versions(&mut self, _batches: Vec<RecordBatch>) -> Result<()> {
-        Err(Error::internal("a view's versions came outside an epoch"))
-    }
-
-    fn wants_versions_at_once(&self) -> bool {
-        false
-    }
-
-    async fn epoch(&mut self, output: EpochOutput) -> Result<()> {
-        let mut writer = self.writer.lock().await?;
-        let now_us = self.clock.now_us();
-        let mut rejects: BTreeMap<String, Vec<RecordBatch>> = BTreeMap::new();
-        for split in &output.rejects {
-            let name = self.names.get(split.source).cloned().unwrap_or_default();
-            rejects.entry(name).or_default().push(reject_rows(split, now_us)?);
-        }
-        let windows = match output.windows.is_empty() {
-            true => Vec::new(),
-            false => vec![window_rows(&output.windows)?],
-        };
-        let epoch = Epoch {
-            number: writer.next_epoch(),
-            versions: output.versions,
-            late: output.late,
-            rejects,
-            windows,
-            counts: output.counts,
-            job: serde_json::json!({ "splits": output.job, "ended": output.last }),
-        };
-        writer.commit(epoch).await?;
-        if output.last {
-            writer.end().await?;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for ViewSink {
-    fn drop(&mut self) {
-        self.writer.abandon();
-    }
-}
-
-fn reject_rows(split: &SplitRejects, now_us: i64) -> Result<RecordBatch> {
-    let n = split.rejects.len();
-    let text = |value: &dyn Fn(&crate::connectors::Reject) -> String| -> ArrayRef {
-        Arc::new(StringArray::from_iter_values(split.rejects.iter().map(value)))
-    };
-    let columns: Vec<ArrayRef> = vec![
-        text(&|_| split.split.to_string()),
-        Arc::new(Int64Array::from_iter_values(split.rejects.iter().map(|reject| reject.offset))),
-        text(&|reject| reject.reason.as_str().to_owned()),
-        text(&|reject| reject.message.clone()),
-        text(&|reject| reject.place.clone()),
-        text(&|reject| reject.raw.clone()),
-        Arc::new(TimestampMicrosecondArray::from_value(now_us, n).with_timezone("UTC")),
-    ];
-    RecordBatch::try_new(rejects_schema(), columns)
-        .map_err(|e| Error::internal("rejected rows do not fit their schema").with_source(e))
-}
-
-fn window_rows(windows: &[(Window, WindowStatus)]) -> Result<RecordBatch> {
-    let time = |us: Vec<Option<i64>>| -> ArrayRef {
-        // The end of input is no instant.
-        let us = us.into_iter().map(|us| us.filter(|us| *us != watermark::END));
-        Arc::new(us.collect::<TimestampMicrosecondArray>().with_timezone("UTC"))
-    };
-    let flag = |value: &dyn Fn(&WindowStatus) -> bool| -> ArrayRef {
-        Arc::new(windows.iter().map(|(_, status)| Some(value(status))).collect::<BooleanArray>())
-    };
-    let count = |value: &dyn Fn(&WindowStatus) -> u64| -> ArrayRef {
-        Arc::new(Int64Array::from_iter_values(windows.iter().map(|(_, status)| value(status) as i64)))
-    };
-    let columns: Vec<ArrayRef> = vec![
-        time(windows.iter().map(|(window, _)| Some(window.start)).collect()),
-        time(windows.iter().map(|(window, _)| Some(window.end)).collect()),
-        Arc::new(StringArray::from_iter_values(windows.iter().map(|(_, status)| status.state.as_str()))),
-        flag(&|status| status.dirty),
-        flag(&|_| false),
-        flag(&|status| status.needs_recompute),
-        flag(&|_| false),
-        count(&|status| status.counts.on_time),
-        count(&|status| status.counts.late),
-        count(&|status| status.counts.refused_late),
-        count(&|status| status.counts.refused_expired),
-        time(windows.iter().map(|(_, status)| status.w_at_close).collect()),
-        arrow::array::new_null_array(&arrow::datatypes::DataType::Utf8, windows.len()),
-    ];
-    RecordBatch::try_new(window_status_schema(), columns)
-        .map_err(|e| Error::internal("window rows do not fit their schema").with_source(e))
 }

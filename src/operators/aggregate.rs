@@ -76,6 +76,11 @@ impl PartialAggregate {
         Self { layout, window, policy, heads: HashMap::new(), w: watermark::NONE }
     }
 
+    /// Goes on at W `w` after a checkpoint, which has sealed every head.
+    pub fn restore(&mut self, w: i64) {
+        self.w = w;
+    }
+
     /// Adds rows.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! What happens to a window's values until they are versions: HAVING and expressions, whole-window plans, windows over
 //! windows, and at the end the numbering.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -41,6 +42,67 @@ impl ResultChain {
     /// The publisher at the end.
     pub fn publisher(&self) -> &Publisher {
         &self.publisher
+    }
+
+    /// Goes on from a checkpoint: `published` are the stored versions of live windows, `held` what
+    /// [`ResultChain::held_rows`] gave. What stages gave before is told by [`ResultChain::reconcile`].
+    ///
+    /// # Errors
+    /// `Internal` if something does not fit this chain.
+    pub fn restore(&mut self, w: i64, published: &[RecordBatch], held: Vec<(u64, RecordBatch)>) -> Result<()> {
+        let mut held = held.into_iter();
+        for stage in &mut self.stages {
+            match stage {
+                Stage::Rows(_) => {}
+                Stage::Nested(nested) => nested.restore(w, held.next())?,
+                Stage::Whole(whole) => whole.restore(w),
+            }
+        }
+        self.publisher.restore(w, published)
+    }
+
+    /// Whether [`ResultChain::reconcile`] has something to do after a restart in which values of the windows `held_back`
+    /// were kept back.
+    pub fn must_reconcile(&self, held_back: &BTreeSet<Window>) -> bool {
+        let remembers = |stage: &Stage| matches!(stage, Stage::Nested(_) | Stage::Whole(_));
+        !held_back.is_empty() || self.publisher.publishes_early() || self.stages.iter().any(remembers)
+    }
+
+    /// Takes the current values of the first window's live windows after [`ResultChain::restore`], so that each stage
+    /// knows again what it has given. Gives versions of what was not published yet.
+    ///
+    /// # Errors
+    /// See [`ResultChain::on_changes`].
+    pub fn reconcile(
+        &mut self,
+        current: Vec<Changes>,
+        published: &[RecordBatch],
+        held_back: &BTreeSet<Window>,
+        out: &mut Vec<RecordBatch>,
+    ) -> Result<()> {
+        let mut all = self.through(0, current)?;
+        for i in 0..self.stages.len() {
+            let mut given = Vec::new();
+            match &mut self.stages[i] {
+                Stage::Rows(_) => {}
+                Stage::Nested(nested) => nested.current(&mut given)?,
+                Stage::Whole(whole) => whole.on_epoch(&mut given)?,
+            }
+            all.extend(self.through(i + 1, given)?);
+        }
+        self.publisher.reconcile(&all, published, held_back, out)
+    }
+
+    /// The inner results nested windows hold, in order of the stages, each with a number that changes when they do.
+    ///
+    /// # Errors
+    /// `Internal` if rows do not fit together.
+    pub fn held_rows(&self) -> Result<Vec<(u64, RecordBatch)>> {
+        let nested = self.stages.iter().filter_map(|stage| match stage {
+            Stage::Nested(nested) => Some(nested.held_rows()),
+            Stage::Rows(_) | Stage::Whole(_) => None,
+        });
+        nested.collect()
     }
 
     /// Takes values of the first window; gives versions.
@@ -91,7 +153,13 @@ impl ResultChain {
         self.publisher.dirty_windows()
     }
 
-    fn pass(&mut self, from: usize, mut changes: Vec<Changes>, out: &mut Vec<RecordBatch>) -> Result<()> {
+    fn pass(&mut self, from: usize, changes: Vec<Changes>, out: &mut Vec<RecordBatch>) -> Result<()> {
+        let changes = self.through(from, changes)?;
+        changes.iter().try_for_each(|change| self.publisher.on_changes(change, out))
+    }
+
+    /// What is left of `changes` after the stages from `from` on.
+    fn through(&mut self, from: usize, mut changes: Vec<Changes>) -> Result<Vec<Changes>> {
         for stage in &mut self.stages[from..] {
             let mut given = Vec::new();
             for change in changes {
@@ -103,7 +171,7 @@ impl ResultChain {
             }
             changes = given;
         }
-        changes.iter().try_for_each(|change| self.publisher.on_changes(change, out))
+        Ok(changes)
     }
 }
 

@@ -1,14 +1,23 @@
 //! What is known of each window of a view: the rows of `v$windows`.
+//!
+//! Windows that have expired are forgotten but for the newest, or they would be there for ever. A row that comes for one
+//! of them all the same makes a status that says so ([`WindowStatus::partial`]); whoever stores it adds what is stored.
 
 use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
 
 use super::fate::WindowCounts;
 use super::graph::Policy;
 use super::lifecycle::expires_at;
 use crate::window::Window;
 
+/// So many expired windows are remembered.
+const EXPIRED_MAX: usize = 256;
+
 /// Where a window stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum WindowState {
     /// It takes rows on time.
     Open,
@@ -30,7 +39,7 @@ impl WindowState {
 }
 
 /// One window's status.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WindowStatus {
     /// Where it stands.
     pub state: WindowState,
@@ -42,6 +51,9 @@ pub struct WindowStatus {
     pub dirty: bool,
     /// A late or expired row is queued for a batch run.
     pub needs_recompute: bool,
+    /// The window had been forgotten: counts are those that came since, and are to be added to the stored ones.
+    #[serde(default)]
+    pub partial: bool,
 }
 
 /// The windows of one view.
@@ -51,7 +63,21 @@ pub struct Ledger {
     changed: BTreeSet<(i64, i64)>,
     dirty: BTreeSet<(i64, i64)>,
     w: Option<i64>,
+    /// Whether a window has been forgotten.
+    forgetful: bool,
     unread: bool,
+}
+
+/// What a checkpoint keeps of a [`Ledger`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LedgerState {
+    /// W at the last step, if there was one.
+    pub w: Option<i64>,
+    /// Whether a window has been forgotten.
+    #[serde(default)]
+    pub forgetful: bool,
+    /// Start, end and status of each window.
+    pub windows: Vec<(i64, i64, WindowStatus)>,
 }
 
 impl Ledger {
@@ -60,14 +86,31 @@ impl Ledger {
         Self { unread: true, ..Self::default() }
     }
 
+    /// What a checkpoint must keep at the end of an epoch.
+    pub fn state(&self) -> LedgerState {
+        let windows = self.windows.iter().map(|((end, start), status)| (*start, *end, *status)).collect();
+        LedgerState { w: self.w, forgetful: self.forgetful, windows }
+    }
+
+    /// The ledger of a checkpoint.
+    pub fn restore(state: LedgerState) -> Self {
+        let windows: BTreeMap<_, _> =
+            state.windows.into_iter().map(|(start, end, status)| ((end, start), status)).collect();
+        let dirty = windows.iter().filter(|(_, status)| status.dirty).map(|(key, _)| *key).collect();
+        Self { windows, dirty, w: state.w, forgetful: state.forgetful, ..Self::default() }
+    }
+
     /// Adds fates of pairs.
     pub fn add(&mut self, policy: &Policy, window: Window, counts: WindowCounts) {
         if self.unread {
             return;
         }
         let key = (window.end, window.start);
-        let w = self.w;
-        let status = self.windows.entry(key).or_insert_with(|| WindowStatus::at(policy, window, w));
+        let (w, forgetful) = (self.w, self.forgetful);
+        let status = self.windows.entry(key).or_insert_with(|| {
+            let new = WindowStatus::at(policy, window, w);
+            WindowStatus { partial: forgetful && new.state == WindowState::Expired, ..new }
+        });
         status.counts.on_time += counts.on_time;
         status.counts.late += counts.late;
         status.counts.refused_late += counts.refused_late;
@@ -119,7 +162,18 @@ impl Ledger {
     pub fn take_changed(&mut self) -> Vec<(Window, WindowStatus)> {
         let changed = std::mem::take(&mut self.changed);
         let status = |key: (i64, i64)| (Window { start: key.1, end: key.0 }, self.windows[&key]);
-        changed.into_iter().map(status).collect()
+        let changed = changed.into_iter().map(status).collect();
+        self.forget();
+        changed
+    }
+
+    fn forget(&mut self) {
+        self.windows.retain(|_, status| !status.partial);
+        let expired = self.windows.values().take_while(|status| status.state == WindowState::Expired).count();
+        for _ in EXPIRED_MAX..expired {
+            self.windows.pop_first();
+            self.forgetful = true;
+        }
     }
 }
 
@@ -133,6 +187,49 @@ impl WindowStatus {
             true => WindowState::Closed,
         };
         let w_at_close = closed.then_some(w);
-        Self { state, counts: WindowCounts::default(), w_at_close, dirty: false, needs_recompute: false }
+        let (dirty, needs_recompute, partial) = (false, false, false);
+        Self { state, counts: WindowCounts::default(), w_at_close, dirty, needs_recompute, partial }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sql::statement::{Emit, OnExpired, OnLate};
+
+    #[test]
+    fn old_windows_are_forgotten_and_rows_for_them_are_said_to_be_a_part() {
+        let policy = Policy {
+            allowed_lateness_us: 0,
+            on_late: OnLate::Drop,
+            on_expired: OnExpired::SideOutput,
+            emit: Emit::OnWindowClose,
+        };
+        let window = |i: i64| Window { start: i * 10, end: i * 10 + 10 };
+        let one = |late: bool| WindowCounts {
+            on_time: u64::from(!late),
+            refused_expired: u64::from(late),
+            ..WindowCounts::default()
+        };
+        let mut ledger = Ledger::default();
+        let windows = EXPIRED_MAX as i64 + 5;
+        for i in 0..windows {
+            ledger.add(&policy, window(i), one(false));
+        }
+        ledger.on_watermark(&policy, (windows - 1) * 10);
+        assert_eq!(ledger.take_changed().len(), windows as usize);
+        assert_eq!(ledger.state().windows.len(), EXPIRED_MAX + 1);
+
+        let mut ledger = Ledger::restore(ledger.state());
+        ledger.add(&policy, window(0), one(true));
+        ledger.add(&policy, window(windows - 2), one(true));
+        let changed = ledger.take_changed();
+        assert_eq!(changed[0].1.counts, one(true));
+        assert!(changed[0].1.partial && changed[0].1.state == WindowState::Expired);
+        assert_eq!((changed[1].1.counts.on_time, changed[1].1.counts.refused_expired), (1, 1));
+        assert!(!changed[1].1.partial);
+        // What was told of a forgotten window is not told twice.
+        ledger.add(&policy, window(0), one(true));
+        assert_eq!(ledger.take_changed()[0].1.counts, one(true));
     }
 }

@@ -37,6 +37,8 @@ pub struct NestedWindow {
     output: SchemaRef,
     live: BTreeMap<(i64, i64), Outer>,
     w: i64,
+    /// How often inner results have come or gone.
+    changes: u64,
 }
 
 #[derive(Debug, Default)]
@@ -69,7 +71,51 @@ impl NestedWindow {
             output: Arc::new(Schema::new(fields)),
             live: BTreeMap::new(),
             w: watermark::NONE,
+            changes: 0,
         })
+    }
+
+    /// Goes on from a checkpoint at W `w` with what [`NestedWindow::held_rows`] gave then.
+    ///
+    /// # Errors
+    /// When the rows do not have the input's columns.
+    pub fn restore(&mut self, w: i64, held: Option<(u64, RecordBatch)>) -> Result<()> {
+        self.w = w;
+        let Some((number, rows)) = held else { return Ok(()) };
+        if rows.num_rows() > 0 {
+            self.on_changes(&Changes { kind: ChangeKind::Upsert, reason: Reason::LateData, rows })?;
+        }
+        self.changes = number;
+        self.live.values_mut().for_each(|outer| outer.dirty = !outer.fired);
+        Ok(())
+    }
+
+    /// After [`NestedWindow::restore`]: the values of windows that may have published, so that what is above knows them
+    /// again.
+    ///
+    /// # Errors
+    /// When an aggregate cannot be evaluated.
+    pub fn current(&mut self, out: &mut Vec<Changes>) -> Result<()> {
+        let early = matches!(self.policy.emit, Emit::Changes { .. });
+        for (key, fired) in self.live.iter().map(|(key, outer)| (*key, outer.fired)).collect::<Vec<_>>() {
+            match fired {
+                true => self.publish(key, Reason::LateData, out)?,
+                false if early => self.publish(key, Reason::Early, out)?,
+                false => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The inner results held, each once, and a number that changes when they do.
+    ///
+    /// # Errors
+    /// `Internal` if rows do not fit together.
+    pub fn held_rows(&self) -> Result<(u64, RecordBatch)> {
+        let rows: BTreeMap<&[u8], &RecordBatch> =
+            self.live.values().flat_map(|outer| outer.rows.iter().map(|(id, row)| (id.as_ref(), row))).collect();
+        let rows = concat_batches(&self.input, rows.into_values()).map_err(|e| failure(e.into()))?;
+        Ok((self.changes, rows))
     }
 
     /// Takes inner results.
@@ -79,6 +125,7 @@ impl NestedWindow {
     pub fn on_changes(&mut self, changes: &Changes) -> Result<()> {
         let columns: Vec<ArrayRef> = self.identity.iter().map(|i| Arc::clone(changes.rows.column(*i))).collect();
         let ids = self.converter.convert_columns(&columns).map_err(|e| failure(e.into()))?;
+        self.changes += 1;
         let times = changes.rows.column(self.event_time).as_primitive::<TimestampMicrosecondType>().clone();
         for row in 0..changes.rows.num_rows() {
             for window in self.window.windows_of(times.value(row)) {
@@ -118,6 +165,7 @@ impl NestedWindow {
             if expires_at(&self.policy, key.0) <= w {
                 self.publish_dirty(key, Reason::LateData, out)?;
                 self.live.remove(&key);
+                self.changes += 1;
             }
         }
         Ok(())

@@ -10,13 +10,16 @@
 //!
 //! It remembers each identity of a live window (number, hash of the value, whether deleted) until the window expires.
 //! A view whose windows publish once only needs no memory and keeps none.
+//!
+//! After a restart it is told the stored versions of live windows ([`Publisher::restore`]) and then their current values
+//! ([`Publisher::reconcile`]), of which it publishes what had not been published yet.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch, StringArray, UInt8Array, UInt32Array};
-use arrow::compute::{concat_batches, take_record_batch};
-use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, TimestampMicrosecondType};
+use arrow::compute::{cast, concat_batches, take_record_batch};
+use arrow::datatypes::{DataType, Field, FieldRef, Int64Type, Schema, SchemaRef, TimestampMicrosecondType};
 use arrow::row::{RowConverter, Rows, SortField};
 
 use super::eval::failure;
@@ -143,6 +146,11 @@ impl Publisher {
         self.tracks
     }
 
+    /// Whether values are published before their window closes.
+    pub fn publishes_early(&self) -> bool {
+        matches!(self.policy.emit, Emit::Changes { .. })
+    }
+
     /// Identities remembered.
     pub fn tracked(&self) -> usize {
         self.live.values().map(HashMap::len).sum()
@@ -171,7 +179,7 @@ impl Publisher {
         for row in 0..changes.rows.num_rows() {
             let window = self.window_of(&changes.rows, row);
             let key = keys.as_ref().map_or(&[][..], |keys| keys.row(row).data());
-            let hash = values.as_ref().map_or(blake3::Hash::from([0; 32]), |v| blake3::hash(v.row(row).data()));
+            let hash = hash_of(values.as_ref(), row);
             if let Some(number) = self.number(window, key, hash, changes, row) {
                 numbered.push(row as u32, number);
             }
@@ -213,6 +221,135 @@ impl Publisher {
             .iter()
             .filter(|(_, identities)| identities.values().any(|p| p.held_back.is_some()))
             .map(|((end, start), _)| Window { start: *start, end: *end })
+    }
+
+    /// Takes the stored versions of windows that are live at `w`, all of them, in any order. Columns are found by name and
+    /// may be of the types under which they are stored.
+    ///
+    /// # Errors
+    /// `Internal` if a column is missing or does not fit.
+    pub fn restore(&mut self, w: i64, versions: &[RecordBatch]) -> Result<()> {
+        if !self.tracks {
+            return Ok(());
+        }
+        for batch in versions {
+            let batch = self.as_given(batch)?;
+            let keys = self.rows(&self.keys, self.columns.keys.iter().copied(), &batch)?;
+            let values =
+                self.rows(&self.values, (0..self.columns.select_len).chain([self.columns.event_count]), &batch)?;
+            let [version, deleted, reason] = ["_version", "_deleted", "_reason"].map(|name| batch.column_by_name(name));
+            let missing = || Error::internal("stored versions without their numbers");
+            let version = version.ok_or_else(missing)?.as_primitive::<Int64Type>();
+            let deleted = deleted.ok_or_else(missing)?.as_boolean();
+            let reason = reason.ok_or_else(missing)?.as_string::<i32>();
+            for row in 0..batch.num_rows() {
+                let window = self.window_of(&batch, row);
+                if expires_at(&self.policy, window.end) <= w {
+                    continue;
+                }
+                let key = keys.as_ref().map_or(&[][..], |keys| keys.row(row).data());
+                let hash = hash_of(values.as_ref(), row);
+                let identities = self.live.entry((window.end, window.start)).or_default();
+                let late = u32::from(reason.value(row) == Reason::LateData.as_str());
+                let known = identities.entry(key.into()).or_insert_with(|| Published::stored(hash));
+                known.late_updates += late;
+                if version.value(row) > known.version {
+                    (known.version, known.hash, known.deleted) = (version.value(row), hash, deleted.value(row));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the current values of all live windows after [`Publisher::restore`], and the versions once more. Early values
+    /// that were not published yet are published. Of closed windows only those in `held_back` differ from what is
+    /// published, and what differs there is kept back again.
+    ///
+    /// # Errors
+    /// See [`Publisher::on_changes`].
+    pub fn reconcile(
+        &mut self,
+        current: &[Changes],
+        versions: &[RecordBatch],
+        held_back: &BTreeSet<Window>,
+        out: &mut Vec<RecordBatch>,
+    ) -> Result<()> {
+        let mut seen: HashSet<(Window, Box<[u8]>)> = HashSet::new();
+        for changes in current {
+            let keys = self.rows(&self.keys, self.columns.keys.iter().copied(), &changes.rows)?;
+            for row in 0..changes.rows.num_rows() {
+                let key: Box<[u8]> = keys.as_ref().map_or(&[][..], |keys| keys.row(row).data()).into();
+                seen.insert((self.window_of(&changes.rows, row), key));
+            }
+            match changes.reason {
+                Reason::Early => self.on_changes(changes, out)?,
+                Reason::Initial | Reason::LateData => self.hold_back(changes, held_back)?,
+            }
+        }
+        for batch in versions {
+            let gone = self.gone(batch, &seen)?;
+            if self.publishes_early() {
+                let rows = gone.rows.clone();
+                self.on_changes(&Changes { kind: ChangeKind::Delete, reason: Reason::Early, rows }, out)?;
+            }
+            self.hold_back(&gone, held_back)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps back again what differs from what is published in the windows `held_back`.
+    fn hold_back(&mut self, changes: &Changes, held_back: &BTreeSet<Window>) -> Result<()> {
+        let keys = self.rows(&self.keys, self.columns.keys.iter().copied(), &changes.rows)?;
+        let values = (0..self.columns.select_len).chain([self.columns.event_count]);
+        let values = self.rows(&self.values, values, &changes.rows)?;
+        for row in 0..changes.rows.num_rows() {
+            let window = self.window_of(&changes.rows, row);
+            if !held_back.contains(&window) {
+                continue;
+            }
+            let key = keys.as_ref().map_or(&[][..], |keys| keys.row(row).data());
+            let known = self.live.get_mut(&(window.end, window.start)).and_then(|live| live.get_mut(key));
+            if let Some(known) = known {
+                let deleted = changes.kind == ChangeKind::Delete;
+                let differs = known.deleted != deleted || !deleted && known.hash != hash_of(values.as_ref(), row);
+                let full = self.policy.on_late.updates_max().is_some_and(|max| known.late_updates >= max);
+                known.held_back = (differs && full).then(|| (changes.kind, changes.rows.slice(row, 1)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Rows of `versions` that are published, hold, and are not among those `seen`.
+    fn gone(&self, versions: &RecordBatch, seen: &HashSet<(Window, Box<[u8]>)>) -> Result<Changes> {
+        let batch = self.as_given(versions)?;
+        let keys = self.rows(&self.keys, self.columns.keys.iter().copied(), &batch)?;
+        let version = batch.column(self.output.fields().len() - 4).as_primitive::<Int64Type>().clone();
+        let gone = (0..batch.num_rows()).filter(|row| {
+            let window = self.window_of(&batch, *row);
+            let key: Box<[u8]> = keys.as_ref().map_or(&[][..], |keys| keys.row(*row).data()).into();
+            let known = self.live.get(&(window.end, window.start)).and_then(|live| live.get(&key));
+            let current = known.is_some_and(|known| !known.deleted && known.version == version.value(*row));
+            current && !seen.contains(&(window, key))
+        });
+        let gone: UInt32Array = gone.map(|row| row as u32).collect::<Vec<_>>().into();
+        let columns: Vec<usize> = (0..self.output.fields().len() - 4).collect();
+        let rows = batch.project(&columns).and_then(|batch| take_record_batch(&batch, &gone));
+        let rows = rows.map_err(|e| failure(e.into()))?;
+        Ok(Changes { kind: ChangeKind::Delete, reason: Reason::LateData, rows })
+    }
+
+    /// Columns of the output by name, with its types.
+    fn as_given(&self, stored: &RecordBatch) -> Result<RecordBatch> {
+        let (mut fields, mut columns) = (Vec::new(), Vec::new());
+        for field in self.output.fields() {
+            let column = match stored.column_by_name(field.name()) {
+                Some(column) => cast(column, field.data_type()).map_err(|e| failure(e.into()))?,
+                None => arrow::array::new_null_array(field.data_type(), stored.num_rows()),
+            };
+            fields.push(Arc::new(field.as_ref().clone().with_nullable(true)));
+            columns.push(column);
+        }
+        RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(|e| failure(e.into()))
     }
 
     /// Decides on one row: its version and which of the epoch's it is, or nothing to publish.
@@ -301,7 +438,17 @@ impl Publisher {
     }
 }
 
+fn hash_of(values: Option<&Rows>, row: usize) -> blake3::Hash {
+    values.map_or(blake3::Hash::from([0; 32]), |values| blake3::hash(values.row(row).data()))
+}
+
 impl Published {
+    /// One of which no version has been met yet, and none in this epoch will be.
+    fn stored(hash: blake3::Hash) -> Self {
+        let (version, late_updates) = (0, 0);
+        Self { version, hash, deleted: false, late_updates, epoch: u64::MAX, in_epoch: 0, held_back: None }
+    }
+
     fn publish(&mut self, kind: ChangeKind, hash: blake3::Hash, late: bool, epoch: u64) -> (i64, u8) {
         let nth = if self.epoch == epoch { self.in_epoch } else { 0 };
         self.version += 1;

@@ -21,7 +21,7 @@ use super::ordered::{OrderedRows, Part};
 use super::prepare::{Marks, Prepared};
 use crate::connectors::{Position, Reject};
 use crate::error::Result;
-use crate::watermark::{self, SplitWatermark, WatermarkSpec};
+use crate::watermark::{self, SplitState, SplitWatermark, Strategy, WatermarkSpec};
 
 /// How rows of several splits are ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +58,39 @@ pub struct SplitProgress {
     pub w: i64,
     /// Whether it has ended.
     pub ended: bool,
+    /// Whether it is out of the minimum until it speaks again.
+    #[serde(default)]
+    pub idle: bool,
+    /// What its watermark strategy remembers of the rows in the order, where that is more than `w`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<SplitState>,
+}
+
+impl SplitProgress {
+    /// A split of which nothing has been read.
+    pub fn new(source: usize, split: &str) -> Self {
+        Self {
+            source,
+            split: split.to_owned(),
+            position: None,
+            next_offset: 0,
+            w: watermark::NONE,
+            ended: false,
+            idle: false,
+            keys: None,
+        }
+    }
+}
+
+/// Where a sequencer stands, for checkpoints: what it needs to go on as if it had never stopped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SequencerState {
+    /// `_seq` of the next row.
+    pub seq: i64,
+    /// W made by the rows in the order.
+    pub w: i64,
+    /// Where each split stands, in the order they were added.
+    pub splits: Vec<SplitProgress>,
 }
 
 /// Rejected rows of one split, with its source and name.
@@ -93,6 +126,8 @@ struct SplitQueue {
     ahead: SplitWatermark,
     /// Over the rows taken.
     w: i64,
+    /// Over the rows taken, where the strategy remembers more than W.
+    behind: Option<SplitWatermark>,
     queue: VecDeque<Entry>,
     ended: bool,
     idle: bool,
@@ -148,11 +183,14 @@ impl Sequencer {
 
     /// Adds a split of source `source` and returns its index. It counts in the minimum at once; W does not go back.
     pub fn add_split(&mut self, source: usize, name: Arc<str>, spec: Option<&WatermarkSpec>) -> usize {
+        let strategy = spec.map(|spec| spec.strategy);
+        let remembers = matches!(strategy, Some(Strategy::PerKey { .. }));
         self.splits.push(SplitQueue {
             source,
             name,
-            ahead: SplitWatermark::new(spec.map(|spec| spec.strategy)),
+            ahead: SplitWatermark::new(strategy),
             w: watermark::NONE,
+            behind: remembers.then(|| SplitWatermark::new(strategy)),
             queue: VecDeque::new(),
             ended: false,
             idle: false,
@@ -160,6 +198,29 @@ impl Sequencer {
             next_offset: 0,
         });
         self.splits.len() - 1
+    }
+
+    /// Adds a split of a checkpoint, as it stood. Rows from its `next_offset` on are to come.
+    pub fn restore_split(&mut self, state: SplitProgress, spec: Option<&WatermarkSpec>) -> usize {
+        let strategy = spec.map(|spec| spec.strategy);
+        let index = self.add_split(state.source, state.split.into(), spec);
+        let split = &mut self.splits[index];
+        let keys = state.keys.unwrap_or(SplitState { w: state.w, newest: watermark::NONE, keys: Vec::new() });
+        split.ahead = SplitWatermark::restore(strategy, keys);
+        split.behind = split.behind.is_some().then(|| split.ahead.clone());
+        (split.w, split.ended, split.idle) = (state.w, state.ended, state.idle);
+        (split.position, split.next_offset) = (state.position, state.next_offset);
+        index
+    }
+
+    /// Goes on from `seq` and W of a checkpoint. Its splits are added by [`Sequencer::restore_split`].
+    pub fn restore(&mut self, seq: i64, w: i64) {
+        (self.seq, self.w) = (seq, w);
+    }
+
+    /// What a checkpoint must keep. Rows that are queued are to be read again.
+    pub fn state(&self) -> SequencerState {
+        SequencerState { seq: self.seq, w: self.w, splits: self.progress() }
     }
 
     /// Takes the next batch of `split`.
@@ -286,6 +347,8 @@ impl Sequencer {
             next_offset: split.next_offset,
             w: split.w,
             ended: split.finished(),
+            idle: split.idle,
+            keys: split.behind.as_ref().map(SplitWatermark::state),
         };
         self.splits.iter().map(progress).collect()
     }
@@ -336,6 +399,9 @@ impl Sequencer {
         let queued = match queue.queue.front_mut()? {
             Entry::Watermark(w) => {
                 queue.w = queue.w.max(*w);
+                if let Some(behind) = &mut queue.behind {
+                    behind.raise(*w);
+                }
                 queue.queue.pop_front();
                 return None;
             }
@@ -347,6 +413,9 @@ impl Sequencer {
         let before = queued.after.before((from, to), queue.w, (self.w, others));
         if to > from {
             queue.w = queue.w.max(queued.after.get(to - 1));
+            if let (Some(behind), Marks::PerKey { values, times, keys }) = (&mut queue.behind, &batch.marks) {
+                behind.advance_rows(values, times, keys, from..to);
+            }
         }
         queued.taken = to;
         let last = to == batch.raw.num_rows();

@@ -80,6 +80,11 @@ impl WholeWindow {
         Ok(Self { spec, policy, input, output, identities, keys, values, live, w })
     }
 
+    /// Goes on at W `w` after a checkpoint. What it held is to be told again.
+    pub fn restore(&mut self, w: i64) {
+        self.w = w;
+    }
+
     /// Takes changes. Where a window's rows change for another reason than before, the difference so far is given out
     /// first, so that a late row is not part of an initial value.
     ///

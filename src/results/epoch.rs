@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use arrow::array::RecordBatch;
+use bytes::Bytes;
+use object_store::path::Path;
 
 use crate::operators::fate::FateCounts;
 
@@ -27,6 +29,8 @@ pub struct Epoch {
     pub counts: FateCounts,
     /// The job's own state, kept and not looked at.
     pub job: serde_json::Value,
+    /// Files of the job's own, by path in the storage: they are written beside the data files, before the manifest.
+    pub files: Vec<(Path, Bytes)>,
 }
 
 /// An epoch that is decided: durable, and seen by readers.

@@ -129,6 +129,16 @@ impl ViewReader {
         self.shared.state().counts.clone()
     }
 
+    /// When the last epoch seen was stamped, µs.
+    pub fn stamp_us(&self) -> i64 {
+        self.shared.state().stamp_us
+    }
+
+    /// The job's own state as of the last epoch seen.
+    pub fn job(&self) -> Arc<serde_json::Value> {
+        Arc::clone(&self.shared.state().job)
+    }
+
     /// The columns of `read`. The SELECT columns come first; in history their changes follow them.
     pub fn schema(&self, read: Read) -> SchemaRef {
         match read {

@@ -130,6 +130,11 @@ impl SharedWriter {
         remove_view(storage, name).await
     }
 
+    /// No job will publish any more: subscriptions get what there is, and end.
+    pub fn complete(&self) {
+        self.reader.set_phase(Phase::Ended);
+    }
+
     /// The job has gone away: its subscriptions end with an error, unless they ended well before.
     pub fn abandon(&self) {
         self.reader.abandon();

@@ -63,6 +63,7 @@ pub(super) struct ViewState {
     pub phase: Phase,
     /// Removed and not deleted yet, oldest first.
     pub removed: Arc<Vec<RemovedFile>>,
+    pub job: Arc<serde_json::Value>,
     tables: BTreeMap<TableId, Files>,
     recent: VecDeque<Arc<EpochRows>>,
 }
@@ -77,6 +78,7 @@ impl ViewState {
             counts: FateCounts::default(),
             phase: Phase::Live,
             removed: Arc::default(),
+            job: Arc::default(),
             tables: BTreeMap::new(),
             recent: VecDeque::new(),
         }
@@ -112,6 +114,7 @@ impl ViewState {
         next.horizon_us = manifest.horizon_us;
         next.vacuumed_us = manifest.vacuumed_us;
         next.counts = manifest.counts.clone();
+        next.job = Arc::new(manifest.job.clone());
         for (table, change) in &manifest.tables {
             let files = Arc::make_mut(next.tables.entry(table.clone()).or_default());
             if !change.remove.is_empty() {

@@ -17,6 +17,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::try_join_all;
 use futures::{StreamExt, TryStreamExt, stream};
+use object_store::path::Path;
 use uuid::Uuid;
 
 use super::delta::DeltaLog;
@@ -189,6 +190,11 @@ impl ViewWriter {
         self
     }
 
+    /// Identity of this incarnation.
+    pub fn id(&self) -> &str {
+        &self.writer
+    }
+
     /// A reader of this view. It sees each epoch as soon as it is decided.
     pub fn reader(&self) -> ViewReader {
         ViewReader::new(Arc::clone(&self.shared))
@@ -237,7 +243,7 @@ impl ViewWriter {
         let in_flight = InFlight(&shared);
         let stamp = Stamp { epoch: epoch.number, us: in_flight.0.take_stamp() };
         let new = NewFiles::encode(&shared, &epoch, stamp)?;
-        let write = new.write(&shared);
+        let write = new.write(&shared, &epoch.files);
         let (written, kept_up) = futures::join!(write, self.keep_up());
         written?;
         kept_up?;
@@ -608,8 +614,12 @@ impl NewFiles {
         Ok(Self { tables, versions })
     }
 
-    async fn write(&self, shared: &Shared) -> Result<()> {
+    async fn write(&self, shared: &Shared, others: &[(Path, Bytes)]) -> Result<()> {
         let mut writes = Vec::new();
+        for (path, bytes) in others.iter().cloned() {
+            let storage = shared.storage.clone();
+            writes.push(async move { storage.put(&path, bytes).await }.boxed());
+        }
         for (table, files) in &self.tables {
             for file in files {
                 let (path, bytes) = (shared.paths.file(table, &file.entry.path), file.bytes.clone());

@@ -10,16 +10,18 @@ use datafusion::execution::TaskContext;
 use datafusion::physical_plan::collect;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::MissedTickBehavior;
 
 use super::pool::{TaskPool, panicked};
-use super::reader::{Skip, read_split};
+use super::reader::{FromSplit, Skip, read_split};
+use super::recovery::{JobState, Recovered, SequencerFacts, SessionExports, import_sessions};
 use super::results::{self, ResultSink, Results};
 use super::sequencer::{Route, SequencerTask, SplitInput};
-use super::worker::{Late, WorkerState, work};
+use super::worker::{FromWorker, Kept, Late, ToWorker, WorkerState, work};
+use crate::change::Changes;
 use crate::clock::Clock;
-use crate::connectors::{Boundedness, ReadOptions};
+use crate::connectors::{Boundedness, Position, ReadOptions, Split};
 use crate::error::{Error, ErrorKind, Result};
 use crate::operators::aggregate::PartialAggregate;
 use crate::operators::chain::ResultChain;
@@ -73,6 +75,8 @@ pub struct JobSpec {
     pub options: JobOptions,
     /// Where results go.
     pub sink: Box<dyn ResultSink>,
+    /// The checkpoint to go on from. `None`: the sources' beginning.
+    pub recovered: Option<Recovered>,
 }
 
 /// What a job is asked from outside.
@@ -145,6 +149,7 @@ pub struct JobHandle {
     bounded: bool,
     paused: Arc<AtomicBool>,
     bytes_total: Option<u64>,
+    abort: AbortHandle,
 }
 
 impl JobHandle {
@@ -196,6 +201,11 @@ impl JobHandle {
         self.wait().await
     }
 
+    /// Ends the job at once, between any two steps, as a crash would. What no epoch holds is read again by the next one.
+    pub fn abort(&self) {
+        self.abort.abort();
+    }
+
     /// Waits until the job has ended.
     ///
     /// # Errors
@@ -207,7 +217,7 @@ impl JobHandle {
             Err(_) => return Err(self.closed()),
         };
         match outcome.as_deref() {
-            Some(Err(error)) => Err(copy_of(error)),
+            Some(Err(error)) => Err(error.copy()),
             Some(Ok(())) | None => Ok(()),
         }
     }
@@ -215,7 +225,7 @@ impl JobHandle {
     /// Why it ended: nothing while it runs.
     pub fn outcome(&self) -> Option<Result<()>> {
         let outcome = self.ended.borrow().clone();
-        outcome.map(|outcome| outcome.as_ref().as_ref().copied().map_err(copy_of))
+        outcome.map(|outcome| outcome.as_ref().as_ref().copied().map_err(Error::copy))
     }
 
     /// How far it is.
@@ -240,21 +250,6 @@ impl JobHandle {
     }
 }
 
-/// An error of the same kind and text; errors with causes cannot be cloned.
-fn copy_of(error: &Error) -> Error {
-    let mut copy = Error::new(error.kind(), error.message());
-    if let Some(hint) = error.hint() {
-        copy = copy.with_hint(hint);
-    }
-    if let Some(position) = error.position() {
-        copy = copy.at(position);
-    }
-    if let Some(cause) = std::error::Error::source(error) {
-        copy = copy.with_source(cause.to_string());
-    }
-    copy
-}
-
 /// Starts `spec` on the current tokio runtime.
 pub fn spawn(spec: JobSpec) -> JobHandle {
     let (control, asked) = mpsc::channel(16);
@@ -262,18 +257,21 @@ pub fn spawn(spec: JobSpec) -> JobHandle {
     let progress = Arc::new(Progress::default());
     progress.set_watermark(watermark::NONE);
     let sources = sources(&spec.graph);
+    let bounded = sources.iter().all(|(_, source)| source.boundedness == Boundedness::Bounded);
+    let bytes_total = sources.iter().map(|(_, source)| source.source.total_bytes()).sum();
+    let name = spec.name.clone();
+    let job = tokio::spawn(run(spec, asked, Arc::clone(&progress)));
     let handle = JobHandle {
-        name: spec.name.as_str().into(),
+        name: name.as_str().into(),
         control,
-        progress: Arc::clone(&progress),
+        progress,
         ended,
-        bounded: sources.iter().all(|(_, source)| source.boundedness == Boundedness::Bounded),
+        bounded,
         paused: Arc::default(),
-        bytes_total: sources.iter().map(|(_, source)| source.source.total_bytes()).sum(),
+        bytes_total,
+        abort: job.abort_handle(),
     };
     tokio::spawn(async move {
-        let name = spec.name.clone();
-        let job = tokio::spawn(run(spec, asked, progress));
         let outcome = job.await.map_err(|e| panicked("a job", e)).and_then(|outcome| outcome);
         if let Err(error) = &outcome {
             tracing::error!(view = name, kind = error.kind().as_str(), "job failed: {error}");
@@ -321,28 +319,33 @@ async fn start(
     progress: Arc<Progress>,
     tasks: &mut JoinSet<Result<()>>,
 ) -> Result<()> {
-    let JobSpec { graph, options, sink, .. } = spec;
+    let JobSpec { graph, options, sink, recovered, .. } = spec;
     let plan = Plan::of(&graph)?;
     let prepares = plan.prepares(&graph, &options).await?;
     let late = late_schema(&late_columns(&graph));
-    let (to_workers, from_workers) = plan.workers(&graph, &options, &late, tasks)?;
+    let state = recovered.as_ref().map(|recovered| JobState::read(&recovered.state)).transpose()?;
+    let facts = state.as_ref().map(|state| state.facts.clone());
+    let told_w = facts.as_ref().map_or(watermark::NONE, |facts| facts.told_w);
+    let (at_once, keeps_state) = (sink.wants_versions_at_once(), sink.keeps_state());
+    let mut results = plan.results(&graph)?;
+    let mut workers = plan.worker_states(&graph, &options, &late, keeps_state)?;
+    if let (Some(state), Some(recovered)) = (state, &recovered) {
+        let sessions = restore_workers(&mut workers, told_w, recovered)?;
+        results.restore(state, recovered, sessions)?;
+        progress.add_counts(&recovered.counts);
+    }
+    // Early values may be owed that the epoch before had not published.
+    let owes = !results.versions.is_empty();
+    let (to_workers, from_workers) = start_workers(workers, tasks);
 
-    let at_once = sink.wants_versions_at_once();
     let (steps, on_steps) = mpsc::channel(64);
     let (to_sink, on_sink) = mpsc::channel(4);
     tasks.spawn(results::sink(sink, on_sink));
-    let results = plan.results(&graph)?;
     tasks.spawn(results::run(results, on_steps, from_workers, at_once, to_sink));
 
-    let order = match prepares.iter().all(|prepare| prepare.spec().boundedness == Boundedness::Bounded) {
-        true => Order::LowestFirst,
-        false => Order::AsRead,
-    };
-    let mut sequencer = Sequencer::new(order, options.batch_rows);
-    let mut splits = Vec::new();
-    for (source, prepare) in prepares.iter().enumerate() {
-        open_splits(source, prepare, &options, &mut sequencer, &mut splits, tasks).await?;
-    }
+    let (sequencer, splits) = open_sources(&prepares, &options, facts.as_ref(), tasks).await?;
+    progress.set_watermark(sequencer.watermark());
+    progress.set_splits(sequencer.progress());
     let epochs = match options.epochs {
         Epochs::Manual => None,
         Epochs::Every(every) => {
@@ -364,46 +367,120 @@ async fn start(
         progress,
         epochs,
         late: Vec::new(),
-        told_w: watermark::NONE,
-        last_early_us: None,
-        newest_time: watermark::NONE,
-        dirty: false,
+        told_w,
+        last_early_us: facts.as_ref().and_then(|facts| facts.last_early_us),
+        newest_time: facts.as_ref().map_or(watermark::NONE, |facts| facts.newest_time),
+        dirty: owes,
         paused: false,
+        keeps_state,
     };
     tasks.spawn(task.run());
     Ok(())
 }
 
-async fn open_splits(
-    source: usize,
+/// Opens every split, those of a checkpoint where they stood. The splits of a bounded source are fixed when its job
+/// starts (T6); of a live one those that are new are read from their beginning.
+async fn open_sources(
+    prepares: &[Arc<Prepare>],
+    options: &JobOptions,
+    facts: Option<&SequencerFacts>,
+    tasks: &mut JoinSet<Result<()>>,
+) -> Result<(Sequencer, Vec<SplitInput>)> {
+    let order = match prepares.iter().all(|prepare| prepare.spec().boundedness == Boundedness::Bounded) {
+        true => Order::LowestFirst,
+        false => Order::AsRead,
+    };
+    let mut sequencer = Sequencer::new(order, options.batch_rows);
+    let mut splits = Vec::new();
+    for (source, prepare) in prepares.iter().enumerate() {
+        let spec = prepare.spec();
+        let known = facts.into_iter().flat_map(|facts| &facts.sequencer.splits);
+        let mut states: Vec<SplitProgress> = known.filter(|split| split.source == source).cloned().collect();
+        if facts.is_none() || spec.boundedness == Boundedness::Live {
+            let listed = spec.source.splits().await?;
+            let new = listed.into_iter().filter(|split| states.iter().all(|known| *known.split != *split.name));
+            let new: Vec<_> = new.map(|split| SplitProgress::new(source, &split.name)).collect();
+            states.extend(new);
+        }
+        for (ordinal, state) in states.into_iter().enumerate() {
+            let from = match state.ended {
+                true => mpsc::channel(1).1,
+                false => open_split(ordinal, prepare, options, &state, tasks).await?,
+            };
+            let watermark = spec.watermark.as_ref().map(|plan| plan.spec);
+            let ended = state.ended;
+            let index = sequencer.restore_split(state, watermark.as_ref());
+            debug_assert_eq!(index, splits.len());
+            let spoke_at_us = options.clock.now_us();
+            splits.push(SplitInput { from, watermark, max_ahead_us: spec.max_ahead_us, spoke_at_us, ended });
+        }
+    }
+    if let Some(facts) = facts {
+        sequencer.restore(facts.sequencer.seq, facts.sequencer.w);
+    }
+    Ok((sequencer, splits))
+}
+
+/// Starts the reader of a split that has not ended.
+async fn open_split(
+    ordinal: usize,
     prepare: &Arc<Prepare>,
     options: &JobOptions,
-    sequencer: &mut Sequencer,
-    splits: &mut Vec<SplitInput>,
+    state: &SplitProgress,
     tasks: &mut JoinSet<Result<()>>,
-) -> Result<()> {
+) -> Result<mpsc::Receiver<Result<FromSplit>>> {
     let spec = prepare.spec();
-    let watermark = spec.watermark.as_ref().map(|plan| plan.spec);
-    for (ordinal, split) in spec.source.splits().await?.into_iter().enumerate() {
-        let read = ReadOptions {
-            projection: spec.projection.clone(),
-            batch_rows: options.batch_rows,
-            pool: Arc::new(TaskPool::new(options.workers)),
-        };
-        let reader = spec.source.open(&split, None, read).await?;
-        let index = sequencer.add_split(source, Arc::clone(&split.name), watermark.as_ref());
-        debug_assert_eq!(index, splits.len());
-        let (to, from) = mpsc::channel(4);
-        let (prepare, clock) = (Arc::clone(prepare), Arc::clone(&options.clock));
-        let parallelism = options.workers;
+    let read = ReadOptions {
+        projection: spec.projection.clone(),
+        batch_rows: options.batch_rows,
+        pool: Arc::new(TaskPool::new(options.workers)),
+    };
+    let split = Split { name: state.split.as_str().into() };
+    // Where nothing can be read again, the rows that are in the order are gone.
+    let gone = || Position { offset: state.next_offset, token: String::new() };
+    let position = match spec.source.replayable() {
+        true => state.position.clone(),
+        false => (state.next_offset > 0).then(gone),
+    };
+    let reader = spec.source.open(&split, position.as_ref(), read).await?;
+    let (to, from) = mpsc::channel(4);
+    let (prepare, clock) = (Arc::clone(prepare), Arc::clone(&options.clock));
+    let (parallelism, skip) = (options.workers, Skip { next_offset: state.next_offset });
+    tasks.spawn(async move {
+        read_split(reader, ordinal as i32, skip, prepare, clock, parallelism, to).await;
+        Ok(())
+    });
+    Ok(from)
+}
+
+/// Brings workers to where they stood at W `w`. Gives the current values of sessions that have published.
+fn restore_workers(workers: &mut [WorkerState], w: i64, recovered: &Recovered) -> Result<Vec<Changes>> {
+    let (shards, mut current) = (workers.len(), Vec::new());
+    for (shard, worker) in workers.iter_mut().enumerate() {
+        match worker {
+            WorkerState::Slices(aggregate) => aggregate.restore(w),
+            WorkerState::Sessions { aggregate, .. } => {
+                import_sessions(aggregate, (shard, shards), recovered)?;
+                current.extend(aggregate.current()?);
+            }
+        }
+    }
+    Ok(current)
+}
+
+type Workers = (Vec<mpsc::Sender<ToWorker>>, Vec<mpsc::Receiver<Result<FromWorker>>>);
+
+fn start_workers(states: Vec<WorkerState>, tasks: &mut JoinSet<Result<()>>) -> Workers {
+    let start = |state| {
+        let (to_worker, on_work) = mpsc::channel(32);
+        let (to_results, on_results) = mpsc::channel(64);
         tasks.spawn(async move {
-            read_split(reader, ordinal as i32, Skip { next_offset: 0 }, prepare, clock, parallelism, to).await;
+            work(state, on_work, to_results).await;
             Ok(())
         });
-        let spoke_at_us = options.clock.now_us();
-        splits.push(SplitInput { from, watermark, max_ahead_us: spec.max_ahead_us, spoke_at_us, ended: false });
-    }
-    Ok(())
+        (to_worker, on_results)
+    };
+    states.into_iter().map(start).unzip()
 }
 
 /// How the nodes of a graph map to tasks.
@@ -483,42 +560,25 @@ impl Plan {
         }
     }
 
-    #[allow(clippy::type_complexity)]
-    fn workers(
+    fn worker_states(
         &self,
         graph: &OperatorGraph,
         options: &JobOptions,
         late: &SchemaRef,
-        tasks: &mut JoinSet<Result<()>>,
-    ) -> Result<(Vec<mpsc::Sender<super::worker::ToWorker>>, Vec<mpsc::Receiver<Result<super::worker::FromWorker>>>)>
-    {
-        let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
-        let (Some(spec), Some(layout)) = (self.window(graph), &self.layout) else { return Ok((inputs, outputs)) };
-        for _ in 0..options.workers.max(1) {
-            let state = match spec.window.is_session() {
-                true => WorkerState::Sessions {
-                    kept: Box::default(),
-                    aggregate: Box::new(SessionAggregate::try_new(
-                        spec,
-                        graph.policy,
-                        input_schema(graph, self.target),
-                    )?),
-                    late: Late { schema: Arc::clone(late), policy: graph.policy, clock: Arc::clone(&options.clock) },
-                },
-                false => {
-                    WorkerState::Slices(PartialAggregate::new(Arc::clone(layout), spec.window.clone(), graph.policy))
-                }
-            };
-            let (to_worker, on_work) = mpsc::channel(32);
-            let (to_results, on_results) = mpsc::channel(64);
-            inputs.push(to_worker);
-            outputs.push(on_results);
-            tasks.spawn(async move {
-                work(state, on_work, to_results).await;
-                Ok(())
-            });
-        }
-        Ok((inputs, outputs))
+        keeps_state: bool,
+    ) -> Result<Vec<WorkerState>> {
+        let (Some(spec), Some(layout)) = (self.window(graph), &self.layout) else { return Ok(Vec::new()) };
+        let state = |_| -> Result<WorkerState> {
+            if !spec.window.is_session() {
+                let aggregate = PartialAggregate::new(Arc::clone(layout), spec.window.clone(), graph.policy);
+                return Ok(WorkerState::Slices(aggregate));
+            }
+            let aggregate = SessionAggregate::try_new(spec, graph.policy, input_schema(graph, self.target))?;
+            let late = Late { schema: Arc::clone(late), policy: graph.policy, clock: Arc::clone(&options.clock) };
+            let kept = Box::new(Kept::new(keeps_state));
+            Ok(WorkerState::Sessions { aggregate: Box::new(aggregate), late, kept })
+        };
+        (0..options.workers.max(1)).map(state).collect()
     }
 
     fn results(&self, graph: &OperatorGraph) -> Result<Results> {
@@ -531,6 +591,7 @@ impl Plan {
         }
         Ok(Results {
             merge,
+            sessions: SessionExports::default(),
             chain,
             ledger: Ledger::default(),
             policy: graph.policy,

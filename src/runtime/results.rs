@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use arrow::array::RecordBatch;
 use async_trait::async_trait;
-use serde_json::Value;
 use tokio::sync::mpsc;
 
+use super::recovery::{SequencerFacts, SessionExports};
 use super::worker::FromWorker;
 use crate::change::ChangeKind;
+use crate::checkpoint::Snapshot;
 use crate::error::{Error, ErrorKind, Result};
 use crate::operators::chain::ResultChain;
 use crate::operators::failure;
@@ -32,10 +33,12 @@ pub struct EpochOutput {
     pub windows: Vec<(Window, WindowStatus)>,
     /// Totals up to and including this epoch.
     pub counts: FateCounts,
-    /// Where reading goes on, for the job that recovers.
-    pub job: Value,
+    /// Where the job stands, for the one that recovers; only for a sink that keeps it.
+    pub snapshot: Option<Snapshot>,
     /// Whether nothing comes after it.
     pub last: bool,
+    /// Whether that is because the input has ended.
+    pub ended: bool,
 }
 
 /// Where a job's results go.
@@ -47,6 +50,11 @@ pub trait ResultSink: Send {
 
     /// Whether versions are wanted as soon as they are there.
     fn wants_versions_at_once(&self) -> bool;
+
+    /// Whether each epoch is to come with a snapshot of the job.
+    fn keeps_state(&self) -> bool {
+        false
+    }
 
     /// An epoch has ended.
     async fn epoch(&mut self, epoch: EpochOutput) -> Result<()>;
@@ -71,14 +79,18 @@ pub(super) struct EpochFacts {
     pub windows: BTreeMap<Window, WindowCounts>,
     pub late: Vec<RecordBatch>,
     pub rejects: Vec<SplitRejects>,
-    pub job: Value,
+    /// Where the sequencer stands, if the sink keeps it.
+    pub facts: Option<SequencerFacts>,
     pub last: bool,
+    pub ended: bool,
     pub done: Option<tokio::sync::oneshot::Sender<()>>,
 }
 
 /// State of the results task.
 pub(super) struct Results {
     pub merge: Option<WindowMerge>,
+    /// What workers said of their sessions, for checkpoints.
+    pub sessions: SessionExports,
     pub chain: Option<ResultChain>,
     pub ledger: Ledger,
     pub policy: Policy,
@@ -111,8 +123,8 @@ pub(super) async fn run(
             to.send(ToSink::Versions(vec![rows])).await.map_err(|_| closed())?;
             continue;
         }
-        for worker in &mut workers {
-            results.align(worker).await?;
+        for (number, worker) in workers.iter_mut().enumerate() {
+            results.align(number, worker).await?;
         }
         let epoch = match step {
             Step::Rows(_) => None,
@@ -153,13 +165,14 @@ pub(super) async fn sink(mut sink: Box<dyn ResultSink>, mut from: mpsc::Receiver
 
 impl Results {
     /// Takes what a worker gives until it has handled the control message at hand.
-    async fn align(&mut self, worker: &mut mpsc::Receiver<Result<FromWorker>>) -> Result<()> {
+    async fn align(&mut self, number: usize, worker: &mut mpsc::Receiver<Result<FromWorker>>) -> Result<()> {
         loop {
             match worker.recv().await {
                 None => return Err(Error::new(ErrorKind::Closed, "a worker has ended")),
                 Some(Err(error)) => return Err(error),
                 Some(Ok(FromWorker::Aligned)) => return Ok(()),
                 Some(Ok(FromWorker::Late(rows))) => self.late.push(rows),
+                Some(Ok(FromWorker::Exported(export))) => self.sessions.add(number, *export),
                 Some(Ok(FromWorker::Sealed(sealed))) => {
                     let merge = self.merge.as_mut().ok_or_else(|| Error::internal("a chunk without a merge"))?;
                     merge.on_sealed(sealed).map_err(failure)?;
@@ -210,14 +223,16 @@ impl Results {
         }
         let mut late = std::mem::take(&mut self.late);
         late.extend(facts.late);
+        let snapshot = facts.facts.map(|facts| self.snapshot(facts)).transpose()?;
         let epoch = EpochOutput {
             versions: Vec::new(),
             late,
             rejects: facts.rejects,
             windows: self.ledger.take_changed(),
             counts: self.counts.clone(),
-            job: facts.job,
+            snapshot,
             last: facts.last,
+            ended: facts.ended,
         };
         Ok((epoch, facts.done))
     }

@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 
+use arrow::array::ArrayRef;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::hash_utils::{RandomState, create_hashes};
 use tokio::sync::{mpsc, oneshot};
@@ -12,6 +13,7 @@ use tokio::time::Interval;
 
 use super::job::{Control, Progress};
 use super::reader::FromSplit;
+use super::recovery::SequencerFacts;
 use super::results::{EpochFacts, Step};
 use super::worker::{SessionRows, ToWorker};
 use crate::clock::Clock;
@@ -68,6 +70,15 @@ pub(super) struct SequencerTask {
     pub newest_time: i64,
     pub dirty: bool,
     pub paused: bool,
+    /// Whether each epoch is a checkpoint.
+    pub keeps_state: bool,
+}
+
+/// Why an epoch is the last one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Last {
+    Ended,
+    Stopped,
 }
 
 /// Why the loop ended.
@@ -80,15 +91,15 @@ impl SequencerTask {
     /// Runs until the input ends or the job is stopped, and ends the last epoch.
     pub async fn run(mut self) -> Result<()> {
         let ended = self.order().await?;
-        let done = match ended {
+        let (last, done) = match ended {
             Ended::Input => {
                 self.tell_watermark(watermark::END).await?;
-                None
+                (Last::Ended, None)
             }
             // Stopping is not the end of the input: open windows stay open (T6).
-            Ended::Stopped(done) => done,
+            Ended::Stopped(done) => (Last::Stopped, done),
         };
-        self.end_epoch(true, done).await
+        self.end_epoch(Some(last), done).await
     }
 
     async fn order(&mut self) -> Result<Ended> {
@@ -122,7 +133,7 @@ impl SequencerTask {
             None => false,
         };
         if tick && self.dirty {
-            self.end_epoch(false, None).await?;
+            self.end_epoch(None, None).await?;
         }
         Ok(None)
     }
@@ -161,7 +172,7 @@ impl SequencerTask {
             (split, message) = received => self.on_message(split, message)?,
             () = tick => {
                 if self.dirty {
-                    self.end_epoch(false, None).await?;
+                    self.end_epoch(None, None).await?;
                 }
             }
         }
@@ -237,7 +248,7 @@ impl SequencerTask {
                     self.on_rows(rows).await?;
                 }
                 self.watermark_rose().await?;
-                self.end_epoch(false, Some(done)).await?;
+                self.end_epoch(None, Some(done)).await?;
             }
             Control::Pause => self.paused = true,
             Control::Resume => self.paused = false,
@@ -347,13 +358,13 @@ impl SequencerTask {
         self.steps.send(Step::Watermark(w)).await.map_err(|_| downstream())
     }
 
-    async fn end_epoch(&mut self, last: bool, done: Option<oneshot::Sender<()>>) -> Result<()> {
+    async fn end_epoch(&mut self, last: Option<Last>, done: Option<oneshot::Sender<()>>) -> Result<()> {
         let w = self.sequencer.watermark();
         if w > self.told_w && matches!(self.route, Route::Sessions { .. }) {
             self.tell_watermark(w).await?;
         }
         let early = self.early_is_due();
-        let seal = if early { SealAt::All } else { SealAt::Late };
+        let seal = if early || self.keeps_state { SealAt::All } else { SealAt::Late };
         for worker in &self.workers {
             worker.send(ToWorker::Epoch { early, seal }).await.map_err(|_| downstream())?;
         }
@@ -371,9 +382,14 @@ impl SequencerTask {
             windows,
             late: std::mem::take(&mut self.late),
             rejects: self.sequencer.take_rejects(),
-            job: serde_json::to_value(self.sequencer.progress())
-                .map_err(|e| Error::internal("a job's progress cannot be written").with_source(e))?,
-            last,
+            facts: self.keeps_state.then(|| SequencerFacts {
+                sequencer: self.sequencer.state(),
+                told_w: self.told_w,
+                last_early_us: self.last_early_us,
+                newest_time: self.newest_time,
+            }),
+            last: last.is_some(),
+            ended: last == Some(Last::Ended),
             done,
         };
         self.dirty = false;
@@ -406,11 +422,17 @@ fn shards(rows: &OrderedRows, keys_len: usize, workers: usize) -> Result<Vec<Vec
         shards[0] = (0..n as u32).collect();
         return Ok(shards);
     }
-    let mut hashes = vec![0; n];
-    create_hashes(&rows.rows.columns()[..keys_len], &RandomState::with_seed(0x5365_7373), &mut hashes)
-        .map_err(failure)?;
-    for (row, hash) in (0_u32..).zip(hashes) {
-        shards[((hash >> 32) % workers as u64) as usize].push(row);
+    for (row, shard) in (0_u32..).zip(shards_of(&rows.rows.columns()[..keys_len], n, workers)?) {
+        shards[shard].push(row);
     }
     Ok(shards)
+}
+
+/// The worker that has the key of each of `rows` rows.
+pub(super) fn shards_of(keys: &[ArrayRef], rows: usize, workers: usize) -> Result<Vec<usize>> {
+    let mut hashes = vec![0; rows];
+    if workers > 1 && !keys.is_empty() {
+        create_hashes(keys, &RandomState::with_seed(0x5365_7373), &mut hashes).map_err(failure)?;
+    }
+    Ok(hashes.into_iter().map(|hash| ((hash >> 32) % workers as u64) as usize).collect())
 }

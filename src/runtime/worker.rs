@@ -12,7 +12,7 @@ use crate::operators::failure;
 use crate::operators::fate::Judged;
 use crate::operators::graph::Policy;
 use crate::operators::ordered::OrderedRows;
-use crate::operators::session::{SessionAggregate, SessionOutput};
+use crate::operators::session::{Extent, SessionAggregate, SessionExport, SessionOutput};
 use crate::state::rows_at;
 
 /// What a worker is given.
@@ -61,6 +61,8 @@ pub(super) enum FromWorker {
     Sealed(Sealed),
     Sessions(Box<SessionOutput>),
     Late(RecordBatch),
+    /// The shard's sessions, or what changed in them, as of the epoch's end.
+    Exported(Box<SessionExport>),
     /// Everything before the control message at hand has been given.
     Aligned,
 }
@@ -78,6 +80,43 @@ pub(super) enum WorkerState {
 pub(super) struct Kept {
     given: SessionOutput,
     late: Vec<RecordBatch>,
+    /// What has been exported since the last whole export; nothing if nobody keeps state.
+    exported: Option<Exported>,
+}
+
+impl Kept {
+    /// Nothing to give, of sessions that are exported or not.
+    pub fn new(keeps_state: bool) -> Self {
+        Self { exported: keeps_state.then(Exported::default), ..Self::default() }
+    }
+}
+
+/// How much a worker has exported since it last exported everything.
+#[derive(Debug, Default)]
+struct Exported {
+    rows: usize,
+    exports: usize,
+}
+
+/// More exports than this are replaced by a whole one.
+const EXPORTS_MAX: usize = 32;
+/// So many rows are not worth a whole export.
+const EXPORTED_ROWS_MIN: usize = 4096;
+
+impl Exported {
+    /// Exports what changed; everything once what was said about changes outweighs it.
+    fn export(&mut self, aggregate: &mut SessionAggregate) -> Result<SessionExport> {
+        let outweighed = self.rows > aggregate.sessions().max(EXPORTED_ROWS_MIN) || self.exports >= EXPORTS_MAX;
+        let export = aggregate.export(if outweighed { Extent::Whole } else { Extent::Changes })?;
+        match export.whole {
+            true => *self = Self::default(),
+            false => {
+                self.rows += export.rows();
+                self.exports += usize::from(export.rows() > 0);
+            }
+        }
+        Ok(export)
+    }
 }
 
 /// How refused rows of a session are kept.
@@ -139,6 +178,7 @@ fn sessions(
     out: &mut Vec<FromWorker>,
 ) -> Result<()> {
     let Kept { given, .. } = kept;
+    let ends_epoch = matches!(message, ToWorker::Epoch { .. });
     match message {
         ToWorker::Sessions(SessionRows { inputs, times, judged, origin, whole }) => {
             aggregate.on_inputs(&inputs, &times, &judged, Some(&origin), given)?;
@@ -155,6 +195,9 @@ fn sessions(
     }
     out.extend(kept.late.drain(..).map(FromWorker::Late));
     out.push(FromWorker::Sessions(Box::new(std::mem::take(&mut kept.given))));
+    if let Some(exported) = kept.exported.as_mut().filter(|_| ends_epoch) {
+        out.push(FromWorker::Exported(Box::new(exported.export(aggregate)?)));
+    }
     out.push(FromWorker::Aligned);
     Ok(())
 }

@@ -84,5 +84,5 @@ pub use dialect::HighwaterDialect;
 pub use interval::interval_from_expr;
 pub use parser::{parse, parse_one, parse_piece, parse_spanned};
 pub use statement::Statement;
-pub use text::{Piece, is_complete, split_statements};
+pub use text::{Piece, definition, is_complete, split_statements};
 pub use window_call::{WindowCall, WindowFunction, WindowInput, WindowLengths};

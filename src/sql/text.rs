@@ -80,6 +80,34 @@ impl<'t> Script<'t> {
     }
 }
 
+/// The definition that the CREATE statement `text` gives, in a form in which white space, comments and the letter case of
+/// unquoted words make no difference, and neither does what only says how to create (`OR REPLACE`, `IF NOT EXISTS`,
+/// `RESTART`).
+///
+/// # Errors
+/// `Syntax` for a text that is no row of tokens.
+pub fn definition(text: &str) -> Result<String> {
+    let script = Script::try_new(text, START)?;
+    let token = |token: &TokenWithSpan| match &token.token {
+        Token::Word(word) if word.quote_style.is_none() => word.value.to_lowercase(),
+        other => other.to_string(),
+    };
+    let tokens = script.tokens().iter().filter(|t| !is_space(t) && !matches!(t.token, Token::SemiColon | Token::EOF));
+    let mut words: Vec<String> = tokens.map(token).collect();
+    let is_at =
+        |words: &[String], at: usize, phrase: &[&str]| words.get(at..at + phrase.len()).is_some_and(|w| w == phrase);
+    if is_at(&words, 1, &["or", "replace"]) {
+        words.drain(1..3);
+    }
+    if let Some(at) = (1..4).find(|at| is_at(&words, *at, &["if", "not", "exists"])) {
+        words.drain(at..at + 3);
+    }
+    if words.last().is_some_and(|word| word == "restart") {
+        words.pop();
+    }
+    Ok(words.join(" "))
+}
+
 /// Moves a place in a text to its place in the longer text that holds the text at `start`.
 fn shifted(location: Location, start: Position) -> Location {
     let column = if location.line == 1 { location.column + start.column - 1 } else { location.column };

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
@@ -80,6 +81,14 @@ impl SplitWatermark {
             w
         }));
         self.w = w;
+    }
+
+    /// As [`SplitWatermark::advance`] for the rows `rows` of a batch, where W after each is of no interest.
+    pub fn advance_rows(&mut self, candidates: &[i64], times: &[i64], keys: &[u64], rows: Range<usize>) {
+        let of = |values: &[i64]| if values.is_empty() { 0..0 } else { rows.clone() };
+        let hashes = if keys.is_empty() { 0..0 } else { rows.clone() };
+        let (candidates, times) = (&candidates[of(candidates)], &times[of(times)]);
+        self.advance(rows.len(), candidates, times, &keys[hashes], &mut Vec::new());
     }
 
     /// Whether only [`SplitWatermark::advance`] will do, because the largest candidate does not say enough.

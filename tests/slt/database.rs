@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow::array::RecordBatch;
 use arrow::compute::cast;
@@ -41,6 +42,11 @@ pub struct Database {
     views: Vec<String>,
     files: TempDir,
     random: SmallRng,
+    /// Where the engines of this file, one after the other, keep their data.
+    location: String,
+    restarts: usize,
+    /// Whether a session holds something that no other engine would know: tables, settings.
+    bound: bool,
 }
 
 /// An error with its hint and causes, so that a test can look for any of them.
@@ -63,26 +69,34 @@ impl From<Error> for Failure {
     }
 }
 
+async fn open_engine(way: Way, clock: &Arc<ManualClock>, scripts: &Scripts, location: &str) -> Result<Engine> {
+    let factory = scripts.clone();
+    let (workers, batch_rows) = way.workers_and_batch_rows();
+    Engine::builder()
+        .data_dir(location)
+        .clock(Arc::clone(clock) as _)
+        .epochs(Epochs::Manual)
+        .workers(workers)
+        .batch_rows(batch_rows)
+        .run_schedules(false)
+        .connector("script", move |definition| factory.create(definition))
+        .build()
+        .await
+}
+
 impl Database {
     pub async fn open(way: Way) -> Result<Self> {
         let boundedness = if way == Way::Batch { Boundedness::Bounded } else { Boundedness::Live };
         let clock = Arc::new(ManualClock::new(START_US));
         let scripts = Scripts::new(boundedness);
-        let factory = scripts.clone();
-        let (workers, batch_rows) = way.workers_and_batch_rows();
-        let engine = Engine::builder()
-            .in_memory()
-            .clock(Arc::clone(&clock) as _)
-            .epochs(Epochs::Manual)
-            .workers(workers)
-            .batch_rows(batch_rows)
-            .run_schedules(false)
-            .connector("script", move |definition| factory.create(definition))
-            .build()
-            .await?;
+        static FILES: AtomicUsize = AtomicUsize::new(0);
+        let location = format!("memory://slt/{}", FILES.fetch_add(1, Ordering::Relaxed));
+        let engine = open_engine(way, &clock, &scripts, &location).await?;
         let files = tempfile::tempdir().map_err(|e| Error::internal("no temporary folder").with_source(e))?;
         let random = SmallRng::seed_from_u64(7);
-        Ok(Self { way, engine, clock, scripts, event_times: vec![], views: vec![], files, random })
+        let (event_times, views) = (vec![], vec![]);
+        let (restarts, bound) = (0, false);
+        Ok(Self { way, engine, clock, scripts, event_times, views, files, random, location, restarts, bound })
     }
 
     async fn command(&mut self, command: Command) -> Result<()> {
@@ -140,7 +154,14 @@ impl Database {
                 self.end_epochs().await?;
             }
         }
-        self.push_rows(source, split, waiting)
+        self.push_rows(source, split, waiting)?;
+        if self.way == Way::Recovered {
+            // What was read and is in no epoch is read again.
+            self.engine.abort().await;
+            self.restarts &= !1;
+            self.restart().await?;
+        }
+        Ok(())
     }
 
     fn push_rows(&mut self, source: &str, split: &str, mut rows: Vec<Vec<Value>>) -> Result<()> {
@@ -152,6 +173,27 @@ impl Database {
         }
         let script = self.scripts.get(source)?;
         script.push(split, &rows::batch(&script.schema(), &rows)?)
+    }
+
+    /// Lets another engine go on with the data, in the way that is about that. Every other time the engine before was
+    /// stopped, else it crashed.
+    async fn restart(&mut self) -> Result<()> {
+        if self.way != Way::Recovered || self.bound || self.views.is_empty() {
+            return Ok(());
+        }
+        self.restarts += 1;
+        match self.restarts % 2 {
+            0 => self.engine.shutdown().await?,
+            _ => self.engine.abort().await,
+        }
+        self.engine = open_engine(self.way, &self.clock, &self.scripts, &self.location).await?;
+        for view in self.views.clone() {
+            // A job that has opened its splits tells their watermarks below its own.
+            while self.rows_of(&format!("SHOW WATERMARKS FOR {view}")).await?.iter().any(|rows| rows.num_rows() == 1) {
+                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            }
+        }
+        Ok(())
     }
 
     /// Another order in which no row comes after one that is more than the watermark delay ahead of it.
@@ -166,13 +208,13 @@ impl Database {
         });
     }
 
-    async fn end_epochs(&self) -> Result<()> {
+    async fn end_epochs(&mut self) -> Result<()> {
         self.engine.wait_for_bounded().await?;
         self.scripts.settle().await;
         for view in &self.views {
             self.engine.epoch(view).await?;
         }
-        Ok(())
+        self.restart().await
     }
 
     async fn rows_of(&self, query: &str) -> Result<Vec<RecordBatch>> {
@@ -185,7 +227,7 @@ impl Database {
     }
 
     /// Runs an INSERT, and ends epochs until a job has read its rows. The source is not a script, so this is the only sign.
-    async fn insert(&self, statement: Statement) -> Result<()> {
+    async fn insert(&mut self, statement: Statement) -> Result<()> {
         self.end_epochs().await?;
         let before = self.rows_read();
         if let Outcome::Done { tag, .. } = self.engine.run(statement).await? {
@@ -227,6 +269,8 @@ impl Database {
         if matches!(statement, Statement::Select(_) | Statement::Show(_) | Statement::Passthrough(_)) {
             self.end_epochs().await?;
         }
+        // A plain SELECT is a statement of its own; what passes through may be one that only this session knows.
+        self.bound |= matches!(&statement, Statement::Passthrough(_));
         if matches!(statement, Statement::Insert { .. }) {
             self.insert(statement).await?;
             return Ok(DBOutput::StatementComplete(0));

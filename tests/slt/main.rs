@@ -2,8 +2,8 @@
 //!
 //! What it catches: fates, values, versions and messages that are not those of the rules, and any dependence on how
 //! rows are cut into batches, how many workers there are, or in which allowed order rows come. What it cannot: wrong
-//! answers on sizes beyond a handful of rows (see the properties beside the code), crashes (they come with checkpoints), and
-//! speed.
+//! answers on sizes beyond a handful of rows (see the properties beside the code), crashes in the middle of a write (see
+//! `tests/it`), and speed.
 
 mod command;
 mod database;
@@ -32,6 +32,8 @@ pub enum Way {
     },
     /// For files in which nothing is refused: `# ways: batch`.
     Batch,
+    /// The engine crashes or stops wherever rows were pushed or an epoch ended, and another one goes on.
+    Recovered,
 }
 
 impl Way {
@@ -39,6 +41,7 @@ impl Way {
         match self {
             Self::OneRowPerBatch => (1, 1),
             Self::FourWorkers => (4, 2),
+            Self::Recovered => (2, 3),
             Self::Straight | Self::Shuffled { .. } | Self::Batch => (1, 8192),
         }
     }
@@ -127,6 +130,11 @@ fn one_row_per_batch() {
 #[test]
 fn four_workers() {
     run(|_| Some(Way::FourWorkers));
+}
+
+#[test]
+fn stopped_and_recovered_between_rows() {
+    run(|_| Some(Way::Recovered));
 }
 
 #[test]

@@ -177,6 +177,11 @@ impl Book {
         self.sessions[session as usize].chain = chain;
     }
 
+    /// Places with a session or bounds.
+    pub(super) fn held(&self) -> impl Iterator<Item = u32> {
+        (0_u32..).zip(&self.sessions).filter(|(_, s)| s.stage != Stage::Dead).map(|(place, _)| place)
+    }
+
     /// What changed since the last call, or with `whole` all there is. The first call says all.
     pub(super) fn take_changed(&mut self, whole: bool) -> Changed {
         let before = self.changed.replace(Vec::new());

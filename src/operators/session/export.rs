@@ -27,7 +27,8 @@ use arrow::datatypes::{DataType, Field, FieldRef, Int64Type, Schema, SchemaRef, 
 
 use super::book::{Session, Stage};
 use super::partials::Chain;
-use super::{SessionAggregate, list};
+use super::{OUTPUT_ROWS_MAX, SessionAggregate, Value, list};
+use crate::change::{ChangeKind, Changes, Reason};
 use crate::error::{Error, ErrorKind, Result};
 use crate::operators::eval::{batch_of, failure};
 use crate::state::layout::conform;
@@ -133,6 +134,38 @@ impl SessionAggregate {
             }
         }
         Ok(())
+    }
+
+    /// What an export of no sessions says.
+    pub fn no_sessions(&self) -> SessionExport {
+        let [live, bounds, removed] = self.export_schemas().map(RecordBatch::new_empty);
+        SessionExport { whole: true, live, bounds, removed }
+    }
+
+    /// The current values of sessions that have published, for what is above to know them again after an import: late
+    /// data for those that have closed, early values for open ones.
+    ///
+    /// # Errors
+    /// When an aggregate cannot be evaluated.
+    pub fn current(&self) -> Result<Vec<Changes>> {
+        let mut current = Vec::new();
+        for (stage, reason) in [(Stage::Open, Reason::Early), (Stage::Closed, Reason::LateData)] {
+            let value = |session: u32| {
+                let s = self.book.get(session);
+                let supersedes = self.book.extra(session).map_or(Vec::new(), |extra| extra.supersedes.clone());
+                Value { key: s.key, window: s.window, rows: s.rows, chain: s.chain, reason, supersedes }
+            };
+            let wanted = self.book.held().filter(|session| {
+                let s = self.book.get(*session);
+                s.stage == stage && s.published
+            });
+            let values: Vec<Value> = wanted.map(value).collect();
+            for values in values.chunks(OUTPUT_ROWS_MAX) {
+                let rows = self.upserts(&values.iter().collect::<Vec<_>>())?;
+                current.push(Changes { kind: ChangeKind::Upsert, reason, rows });
+            }
+        }
+        Ok(current)
     }
 
     fn import_live(&mut self, rows: &RecordBatch) -> Result<()> {

@@ -1,0 +1,232 @@
+//! What a job keeps in a checkpoint, and how it goes on from one.
+//!
+//! A checkpoint is taken where an epoch ends: every head has been sealed and merged, late corrections have been fired. So
+//! it is what the sequencer knows of its splits, the merge's chunks, and which windows have fired. Everything above the
+//! merge is rebuilt: published numbers come from the stored versions of live windows, and what the stages remember from
+//! evaluating those windows once more.
+
+use std::collections::{BTreeSet, HashMap};
+
+use arrow::array::RecordBatch;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::results::Results;
+use super::sequencer::shards_of;
+use crate::change::Changes;
+use crate::checkpoint::Snapshot;
+use crate::error::{Error, ErrorKind, Result};
+use crate::operators::failure;
+use crate::operators::fate::FateCounts;
+use crate::operators::graph::Policy;
+use crate::operators::ledger::{Ledger, LedgerState};
+use crate::operators::merge::MergeState;
+use crate::operators::sequence::SequencerState;
+use crate::operators::session::{SessionAggregate, SessionExport};
+use crate::window::Window;
+
+/// A checkpoint as read, and what goes with it.
+#[derive(Debug, Default)]
+pub struct Recovered {
+    /// The state of [`Snapshot::state`].
+    pub state: Value,
+    /// The batches of [`Snapshot::batches`], by name.
+    pub batches: HashMap<String, RecordBatch>,
+    /// Totals up to and including that epoch.
+    pub counts: FateCounts,
+    /// Every stored version of a window that ends at or after [`live_from_us`]; others do no harm.
+    pub published: Vec<RecordBatch>,
+}
+
+/// What the sequencer adds to a checkpoint.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct SequencerFacts {
+    pub sequencer: SequencerState,
+    /// The W workers were told last.
+    pub told_w: i64,
+    /// When early values were given last, by the clock.
+    pub last_early_us: Option<i64>,
+    pub newest_time: i64,
+}
+
+/// A job's state, as JSON in [`Snapshot::state`].
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct JobState {
+    #[serde(flatten)]
+    pub facts: SequencerFacts,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merge: Option<MergeState>,
+    pub ledger: LedgerState,
+    /// Number of the rows that each nested window holds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nested: Vec<u64>,
+    #[serde(default)]
+    pub sessions: SessionsState,
+}
+
+/// The numbers of each shard's exports, in order, the first one whole.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct SessionsState {
+    next: u64,
+    shards: Vec<Vec<u64>>,
+}
+
+/// What workers said of their sessions since each last said everything.
+#[derive(Debug, Default)]
+pub(super) struct SessionExports {
+    /// Number of the next export.
+    next: u64,
+    shards: Vec<Vec<(u64, SessionExport)>>,
+}
+
+impl SessionExports {
+    /// Takes what worker `shard` said.
+    pub fn add(&mut self, shard: usize, export: SessionExport) {
+        if self.shards.len() <= shard {
+            self.shards.resize_with(shard + 1, Vec::new);
+        }
+        let exports = &mut self.shards[shard];
+        if export.whole {
+            exports.clear();
+        }
+        if export.whole || export.rows() > 0 {
+            exports.push((self.next, export));
+            self.next += 1;
+        }
+    }
+
+    fn state(&self) -> SessionsState {
+        let numbers = |exports: &Vec<(u64, SessionExport)>| exports.iter().map(|(number, _)| *number).collect();
+        SessionsState { next: self.next, shards: self.shards.iter().map(numbers).collect() }
+    }
+
+    fn batches(&self) -> impl Iterator<Item = (String, RecordBatch)> {
+        self.shards.iter().flatten().flat_map(|(number, export)| {
+            let batches = [&export.live, &export.bounds, &export.removed];
+            let named = PARTS.into_iter().zip(batches).filter(|(_, batch)| batch.num_rows() > 0);
+            named.map(|(part, batch)| (session_name(*number, part), batch.clone()))
+        })
+    }
+}
+
+/// Parts of an export in names: sessions, bounds, empty places.
+const PARTS: [&str; 3] = ["live", "bounds", "removed"];
+
+fn session_name(number: u64, part: &str) -> String {
+    format!("s{number}.{part}")
+}
+
+/// Gives `aggregate`, one of `shards` workers, its sessions of a checkpoint.
+pub(super) fn import_sessions(
+    aggregate: &mut SessionAggregate,
+    (shard, shards): (usize, usize),
+    recovered: &Recovered,
+) -> Result<()> {
+    let state = JobState::read(&recovered.state)?;
+    let empty = aggregate.no_sessions();
+    for numbers in &state.sessions.shards {
+        let part = |number: u64, part: &str, empty: &RecordBatch| {
+            recovered.batches.get(&session_name(number, part)).unwrap_or(empty).clone()
+        };
+        let exports: Vec<SessionExport> = (numbers.iter().enumerate())
+            .map(|(i, number)| SessionExport {
+                whole: i == 0,
+                live: part(*number, PARTS[0], &empty.live),
+                bounds: part(*number, PARTS[1], &empty.bounds),
+                removed: part(*number, PARTS[2], &empty.removed),
+            })
+            .collect();
+        aggregate.import(&exports, |keys, rows| {
+            Ok(shards_of(keys, rows, shards)?.into_iter().map(|of| of == shard).collect())
+        })?;
+    }
+    Ok(())
+}
+
+/// The least end of a window that is live in the state of a checkpoint, µs.
+///
+/// # Errors
+/// `Corrupt` if it is no state of a job.
+pub fn live_from_us(state: &Value, policy: &Policy) -> Result<i64> {
+    Ok(JobState::read(state)?.facts.told_w.saturating_sub(policy.allowed_lateness_us))
+}
+
+impl JobState {
+    pub fn read(state: &Value) -> Result<Self> {
+        Self::deserialize(state)
+            .map_err(|e| Error::new(ErrorKind::Corrupt, "a job's state is not of this version's shape").with_source(e))
+    }
+}
+
+impl Recovered {
+    fn batch(&self, name: &str) -> Result<RecordBatch> {
+        let missing = || Error::new(ErrorKind::Corrupt, format!("a batch of state is missing: batch=`{name}`"));
+        self.batches.get(name).cloned().ok_or_else(missing)
+    }
+}
+
+fn chunk_name(number: u64) -> String {
+    format!("c{number}")
+}
+
+fn nested_name(stage: usize, number: u64) -> String {
+    format!("n{stage}.{number}")
+}
+
+impl Results {
+    /// The checkpoint at the end of an epoch.
+    pub fn snapshot(&self, facts: SequencerFacts) -> Result<Snapshot> {
+        let mut batches = Vec::new();
+        if let Some(merge) = &self.merge {
+            batches.extend(merge.chunks().map(|(number, rows)| (chunk_name(number), rows.clone())));
+        }
+        let held = self.chain.as_ref().map_or(Ok(Vec::new()), |chain| chain.held_rows())?;
+        let nested = held.iter().map(|(number, _)| *number).collect();
+        let held = held.into_iter().enumerate();
+        batches.extend(held.map(|(stage, (number, rows))| (nested_name(stage, number), rows)));
+        let merge = self.merge.as_ref().map(|merge| merge.state());
+        batches.extend(self.sessions.batches());
+        let (ledger, sessions) = (self.ledger.state(), self.sessions.state());
+        let state = JobState { facts, merge, ledger, nested, sessions };
+        let state = serde_json::to_value(state)
+            .map_err(|e| Error::internal("a job's state cannot be written").with_source(e))?;
+        Ok(Snapshot { state, batches })
+    }
+
+    /// Goes on from a checkpoint; `sessions` are the current values of sessions that have published. What had not been published yet is given with the next epoch.
+    pub fn restore(&mut self, state: JobState, recovered: &Recovered, sessions: Vec<Changes>) -> Result<()> {
+        self.counts = recovered.counts.clone();
+        self.sessions.next = state.sessions.next;
+        let dirty = state.ledger.windows.iter().filter(|(.., status)| status.dirty);
+        let held_back: BTreeSet<_> = dirty.map(|(start, end, _)| Window { start: *start, end: *end }).collect();
+        self.ledger = Ledger::restore(state.ledger);
+        if let (Some(merge), Some(stored)) = (&mut self.merge, state.merge) {
+            let schema = merge.chunk_schema().clone();
+            merge.restore(stored, |number| {
+                let chunk = recovered.batch(&chunk_name(number))?;
+                match chunk.schema().fields() == schema.fields() {
+                    true => Ok(chunk),
+                    false => Err(other_states()),
+                }
+            })?;
+        }
+        let Some(chain) = &mut self.chain else { return Ok(()) };
+        let held = state.nested.iter().enumerate();
+        let held = held.map(|(stage, number)| Ok((*number, recovered.batch(&nested_name(stage, *number))?)));
+        chain.restore(state.facts.told_w, &recovered.published, held.collect::<Result<_>>()?)?;
+        if !chain.must_reconcile(&held_back) {
+            return Ok(());
+        }
+        let mut current = sessions;
+        if let Some(merge) = &self.merge {
+            current.extend(merge.current().map_err(failure)?);
+        }
+        chain.reconcile(current, &recovered.published, &held_back, &mut self.versions)
+    }
+}
+
+/// The view's aggregates keep other states than those stored.
+fn other_states() -> Error {
+    Error::new(ErrorKind::Conflict, "open windows were kept with other columns than the view's aggregates have now")
+        .with_hint("CREATE OR REPLACE MATERIALIZED VIEW … RESTART computes the view anew from its source")
+}
