@@ -4,6 +4,8 @@
 //! sent to it and nothing is queued for it, so however slow it is, it holds nobody back and loses nothing: what is no
 //! longer in memory it reads from the store.
 
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use arrow::array::{AsArray, RecordBatch};
@@ -20,6 +22,9 @@ use super::state::{Phase, Shared, ViewState};
 use super::table::Table;
 use crate::checkpoint::TableId;
 use crate::error::{Error, ErrorKind, Result};
+
+/// Epochs read from files at a time.
+const EPOCHS_AHEAD: u64 = 64;
 
 /// Where a subscription begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +49,9 @@ pub struct Subscription {
     /// Versions computed at or before this are left out.
     after_us: i64,
     snapshot: bool,
+    /// Epochs read from files and not given yet, ascending. Compacted files hold many epochs, and are not to be read
+    /// once for each.
+    ahead: VecDeque<(u64, RecordBatch)>,
 }
 
 impl Subscription {
@@ -59,7 +67,7 @@ impl Subscription {
             }
             Since::Time(t_us) => (0, t_us),
         };
-        Ok(Self { shared, states, given, after_us, snapshot: since == Since::Snapshot })
+        Ok(Self { shared, states, given, after_us, snapshot: since == Since::Snapshot, ahead: VecDeque::new() })
     }
 
     /// The next epoch that published something, with its versions; `None` when the view has ended. A reader that
@@ -121,7 +129,7 @@ impl Subscription {
     }
 
     /// The first epoch after the last given one that has versions for this subscription.
-    async fn read_next(&self, state: &Arc<ViewState>) -> Result<Option<(u64, RecordBatch)>> {
+    async fn read_next(&mut self, state: &Arc<ViewState>) -> Result<Option<(u64, RecordBatch)>> {
         for epoch in self.given + 1..=state.epoch {
             let rows = match state.recent(epoch) {
                 Some(recent) => self.after_time(concat_batches(&self.shared.stored.results, &recent.batches))?,
@@ -135,31 +143,45 @@ impl Subscription {
     }
 
     /// As [`Self::read_next`], from the files. Goes through those that hold later epochs, lowest first.
-    async fn read_stored(&self, state: &Arc<ViewState>) -> Result<Option<(u64, RecordBatch)>> {
+    async fn read_stored(&mut self, state: &Arc<ViewState>) -> Result<Option<(u64, RecordBatch)>> {
+        while let Some((epoch, rows)) = self.ahead.pop_front() {
+            if epoch > self.given {
+                return Ok(Some((epoch, rows)));
+            }
+        }
         let mut files = state.files(&TableId::Results).to_vec();
         files.retain(|file| file.computed_us.1 > self.after_us);
         let mut from = self.given + 1;
         loop {
-            let wanted = |epochs: (u64, u64)| epochs.1 >= from;
-            let Some(epoch) = files.iter().filter(|f| wanted(f.epochs)).map(|f| f.epochs.0.max(from)).min() else {
-                return Ok(None);
-            };
-            let holding = files.iter().filter(|f| f.epochs.0 <= epoch && epoch <= f.epochs.1);
+            let later = files.iter().filter(|file| file.epochs.1 >= from);
+            let Some(first) = later.map(|file| file.epochs.0.max(from)).min() else { return Ok(None) };
+            let last = (first + EPOCHS_AHEAD - 1).min(state.epoch);
+            let holding = files.iter().filter(|file| file.epochs.0 <= last && first <= file.epochs.1);
             let holding: Vec<_> = holding.cloned().collect();
             let table = Table { shared: Arc::clone(&self.shared), id: TableId::Results, state: Arc::clone(state) };
             let context = SessionContext::new();
             let schema = &self.shared.stored.results;
             let every: Vec<usize> = (0..schema.fields().len()).collect();
             let plan = table.scan(&context.state(), schema, &holding, &every, None).map_err(read_error)?;
-            let rows = self.run(&context, plan).await?;
-            let epochs = rows.column(self.shared.stored.index(column::EPOCH)).as_primitive::<Int64Type>();
-            let of_epoch = epochs.iter().map(|e| e.map(|e| u64::try_from(e) == Ok(epoch))).collect();
-            let rows = self.after_time(filter_record_batch(&rows, &of_epoch))?;
-            if rows.num_rows() > 0 {
-                return Ok(Some((epoch, rows)));
+            let rows = self.after_time(Ok(self.run(&context, plan).await?))?;
+            self.ahead = self.by_epoch(&rows, first..=last)?;
+            if let Some(next) = self.ahead.pop_front() {
+                return Ok(Some(next));
             }
-            from = epoch + 1;
+            from = last + 1;
         }
+    }
+
+    /// The rows of each epoch in `range` that has any.
+    fn by_epoch(&self, rows: &RecordBatch, range: RangeInclusive<u64>) -> Result<VecDeque<(u64, RecordBatch)>> {
+        let epochs = rows.column(self.shared.stored.index(column::EPOCH)).as_primitive::<Int64Type>();
+        let found: BTreeSet<u64> =
+            epochs.values().iter().filter_map(|e| u64::try_from(*e).ok()).filter(|e| range.contains(e)).collect();
+        let pick = |epoch: u64| {
+            let of_epoch = epochs.iter().map(|e| e.map(|e| u64::try_from(e) == Ok(epoch))).collect();
+            Ok((epoch, filter_record_batch(rows, &of_epoch).map_err(super::files::arrow_error)?))
+        };
+        found.into_iter().map(pick).collect()
     }
 
     fn after_time(&self, rows: Result<RecordBatch, arrow::error::ArrowError>) -> Result<RecordBatch> {
