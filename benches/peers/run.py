@@ -63,7 +63,7 @@ def duckdb_program(query, path, fmt):
 
 def polars_program(query, path, fmt):
     scan = {"parquet": f"pl.scan_parquet({path!r})", "csv": f"pl.scan_csv({path!r}, try_parse_dates=True)",
-            "json": f"pl.scan_ndjson({path!r}).with_columns(pl.col('date_time').str.to_datetime(time_unit='us'))"}[fmt]
+            "json": f"pl.scan_ndjson({path!r}).with_columns(pl.col('date_time').str.to_datetime(time_unit='us', time_zone='UTC'))"}[fmt]
     ask = {
         "T1": "lf.group_by(w('10s').alias('w'), 'channel').agg(c=pl.len(), s=C('price').sum(), a=C('price').mean(), m=C('price').max())",
         "T2": "lf.group_by(w('10s').alias('w'), 'bidder').agg(c=pl.len(), s=C('price').sum())",
