@@ -21,8 +21,10 @@ const INLINE_ROWS: usize = 512;
 pub(super) enum FromSplit {
     Batch(Box<Prepared>),
     Watermark(i64),
-    /// Asked, and had nothing.
-    Nothing,
+    /// Asked at this time, and had nothing. When this is heard may be much later: a split is not idle for that (T7).
+    Nothing {
+        at_us: i64,
+    },
     End,
 }
 
@@ -45,6 +47,7 @@ pub(super) async fn read_split(
     let mut in_flight: FuturesOrdered<BoxFuture<'static, Result<FromSplit>>> = FuturesOrdered::new();
     let mut open = true;
     loop {
+        let at_us = clock.now_us();
         tokio::select! {
             biased;
             Some(done) = in_flight.next(), if !in_flight.is_empty() => {
@@ -62,7 +65,9 @@ pub(super) async fn read_split(
                     in_flight.push_back(prepared(Arc::clone(&prepare), split, clock.now_us(), batch));
                 }
                 Ok(SplitEvent::Watermark(w)) => in_flight.push_back(Box::pin(async move { Ok(FromSplit::Watermark(w)) })),
-                Ok(SplitEvent::Nothing) => in_flight.push_back(Box::pin(async { Ok(FromSplit::Nothing) })),
+                Ok(SplitEvent::Nothing) => {
+                    in_flight.push_back(Box::pin(async move { Ok(FromSplit::Nothing { at_us }) }));
+                }
                 Ok(SplitEvent::End) => {
                     open = false;
                     in_flight.push_back(Box::pin(async { Ok(FromSplit::End) }));

@@ -201,7 +201,7 @@ impl SequencerTask {
                     self.dirty = true;
                     self.sequencer.on_watermark(split, w);
                 }
-                FromSplit::Nothing => self.on_nothing(split, now_us),
+                FromSplit::Nothing { at_us } => self.on_nothing(split, at_us),
                 FromSplit::End => {
                     self.dirty = true;
                     self.splits[split].ended = true;
@@ -212,10 +212,10 @@ impl SequencerTask {
         Ok(())
     }
 
-    /// The split was asked and had nothing (T7).
-    fn on_nothing(&mut self, split: usize, now_us: i64) {
+    /// The split was asked at `at_us` and had nothing (T7).
+    fn on_nothing(&mut self, split: usize, at_us: i64) {
         let Some(spec) = self.splits[split].watermark else { return };
-        let silent_us = |input: &SplitInput| now_us.saturating_sub(input.spoke_at_us);
+        let silent_us = |input: &SplitInput| at_us.saturating_sub(input.spoke_at_us);
         if spec.idle_timeout_us.is_some_and(|timeout| silent_us(&self.splits[split]) >= timeout) {
             self.sequencer.set_idle(split, true);
             self.dirty = true;
