@@ -2,6 +2,7 @@
 
 use super::graph::Policy;
 use crate::sql::statement::Emit;
+use crate::window;
 
 /// The smallest W at which the window that ends at `end` publishes its first value: its close, or under
 /// `EMIT ON EXPIRY` its expiry.
@@ -12,11 +13,7 @@ pub fn closes_at(policy: &Policy, end: i64) -> i64 {
     }
 }
 
-/// The smallest W at which the window that ends at `end` is expired: the first instant after `end + L`, or `end` itself
-/// without lateness.
+/// The smallest W at which the window that ends at `end` is expired.
 pub fn expires_at(policy: &Policy, end: i64) -> i64 {
-    match policy.allowed_lateness_us {
-        0 => end,
-        l_us => end.saturating_add(l_us).saturating_add(1),
-    }
+    window::expires_at(end, policy.allowed_lateness_us)
 }

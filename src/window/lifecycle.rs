@@ -44,10 +44,11 @@ pub fn is_expired(end: i64, w: i64, l_us: i64) -> bool {
     fate(end, w, l_us) == Fate::Expired
 }
 
-/// The largest watermark at which the window that ends at `end` is not expired. Every higher one expires it.
+/// The smallest watermark at which the window that ends at `end` is expired: the first instant after `end + L`, or `end`
+/// itself without lateness.
 #[inline]
-pub fn expires_after(end: i64, l_us: i64) -> i64 {
-    if l_us > 0 { end.saturating_add(l_us) } else { end.saturating_sub(1) }
+pub fn expires_at(end: i64, l_us: i64) -> i64 {
+    if l_us > 0 { end.saturating_add(l_us).saturating_add(1) } else { end }
 }
 
 #[cfg(test)]
@@ -86,10 +87,10 @@ mod tests {
     }
 
     #[test]
-    fn expiry_is_the_step_after_the_last_watermark_that_keeps_the_window() {
+    fn a_window_expires_at_the_first_watermark_past_its_lateness() {
         for l in [0, 1, 15 * S] {
-            let last = expires_after(60 * S, l);
-            assert!(!is_expired(60 * S, last, l) && is_expired(60 * S, last + 1, l), "l={l}");
+            let first = expires_at(60 * S, l);
+            assert!(!is_expired(60 * S, first - 1, l) && is_expired(60 * S, first, l), "l={l}");
         }
     }
 }

@@ -11,7 +11,6 @@
 //! | `exact` | the grid of fixed lengths: a few instructions per time |
 //! | `calendar` | the grid of local days and of months |
 //! | `slice` | [`Assigner`]: slices for a batch of times at once |
-//! | `session` | [`Sessions`]: the open and closed sessions of one key |
 //! | `lifecycle` | fate of a (row, window) pair, closing and expiry |
 //!
 //! # Grids
@@ -35,15 +34,13 @@ mod assign;
 mod calendar;
 mod exact;
 mod lifecycle;
-mod session;
 mod slice;
 mod span;
 #[cfg(test)]
 mod tests;
 
 pub use assign::{ExactGrid, WINDOWS_PER_ROW_MAX, WindowSpec};
-pub use lifecycle::{Fate, expires_after, fate, is_closed, is_expired};
-pub use session::{Joined, SessionTerms, Sessions, sessionize};
+pub use lifecycle::{Fate, expires_at, fate, is_closed, is_expired};
 pub use slice::{Assigner, SliceRun};
 pub use span::{Argument, Span, WindowError};
 
