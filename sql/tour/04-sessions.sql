@@ -11,14 +11,14 @@ CREATE SOURCE flights (
 
 CREATE MATERIALIZED VIEW aircraft_days AS
 SELECT tailnum, window_start, window_end, count(*) AS departures, sum(distance) AS miles,
-       count(DISTINCT dest) AS destinations
+       array_agg(dest ORDER BY scheduled) AS itinerary
 FROM SESSION(TABLE flights PARTITION BY tailnum, DESCRIPTOR(scheduled), INTERVAL '6 hours')
 WHERE status = 'departed' AND tailnum IS NOT NULL
 GROUP BY tailnum, window_start, window_end
 ALLOWED LATENESS INTERVAL '12 hours';
 
 -- The busiest.
-SELECT tailnum, window_start, window_end, departures, miles, destinations FROM aircraft_days ORDER BY departures DESC, miles DESC, tailnum LIMIT 10;
+SELECT tailnum, window_start, window_end, departures, miles, itinerary FROM aircraft_days ORDER BY departures DESC, miles DESC, tailnum LIMIT 10;
 
 -- Sessions that were published and then merged away, with what took their place.
 SELECT tailnum, window_start, window_end, _version, _reason, _deleted

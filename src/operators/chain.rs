@@ -1,15 +1,17 @@
 //! What happens to a window's values until they are versions: HAVING and expressions, whole-window plans, windows over
 //! windows, and at the end the numbering.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 
-use super::graph::{AggregateInput, Node, Operator, OperatorGraph};
+use super::graph::{AggregateInput, Node, NodeId, Operator, OperatorGraph};
 use super::nested::NestedWindow;
 use super::publish::Publisher;
+use super::result_join::ResultJoin;
 use super::rows::RowsOperator;
+use super::static_join::StaticJoin;
 use super::whole_window::WholeWindow;
 use crate::change::Changes;
 use crate::error::{Error, Result};
@@ -25,17 +27,22 @@ pub struct ResultChain {
 #[derive(Debug)]
 enum Stage {
     Rows(RowsOperator),
+    Join(ResultJoin),
     Nested(Box<NestedWindow>),
     Whole(Box<WholeWindow>),
 }
 
 impl ResultChain {
-    /// The chain of `graph` after the node `first`, its first window.
+    /// The chain of `graph` after the node `first`, its first window. `joins` are the joins with static tables above it.
     ///
     /// # Errors
     /// When an operator does not fit its input.
-    pub fn try_new(graph: &OperatorGraph, first: usize) -> Result<Self> {
-        let stages = (first + 1..graph.nodes.len()).map(|i| stage(graph, &graph.nodes[i])).collect::<Result<_>>()?;
+    pub fn try_new(graph: &OperatorGraph, first: NodeId, joins: &HashMap<NodeId, Arc<StaticJoin>>) -> Result<Self> {
+        let stages = (first + 1..graph.nodes.len()).map(|i| match joins.get(&i) {
+            Some(join) => Ok(Stage::Join(ResultJoin::new(Arc::clone(join), &graph.nodes[i].schema))),
+            None => stage(graph, &graph.nodes[i]),
+        });
+        let stages = stages.collect::<Result<_>>()?;
         Ok(Self { stages, publisher: Publisher::try_new(graph)? })
     }
 
@@ -53,7 +60,7 @@ impl ResultChain {
         let mut held = held.into_iter();
         for stage in &mut self.stages {
             match stage {
-                Stage::Rows(_) => {}
+                Stage::Rows(_) | Stage::Join(_) => {}
                 Stage::Nested(nested) => nested.restore(w, held.next())?,
                 Stage::Whole(whole) => whole.restore(w),
             }
@@ -84,7 +91,7 @@ impl ResultChain {
         for i in 0..self.stages.len() {
             let mut given = Vec::new();
             match &mut self.stages[i] {
-                Stage::Rows(_) => {}
+                Stage::Rows(_) | Stage::Join(_) => {}
                 Stage::Nested(nested) => nested.current(&mut given)?,
                 Stage::Whole(whole) => whole.on_epoch(&mut given)?,
             }
@@ -100,7 +107,7 @@ impl ResultChain {
     pub fn held_rows(&self) -> Result<Vec<(u64, RecordBatch)>> {
         let nested = self.stages.iter().filter_map(|stage| match stage {
             Stage::Nested(nested) => Some(nested.held_rows()),
-            Stage::Rows(_) | Stage::Whole(_) => None,
+            Stage::Rows(_) | Stage::Join(_) | Stage::Whole(_) => None,
         });
         nested.collect()
     }
@@ -121,7 +128,7 @@ impl ResultChain {
         for i in 0..self.stages.len() {
             let mut given = Vec::new();
             match &mut self.stages[i] {
-                Stage::Rows(_) => {}
+                Stage::Rows(_) | Stage::Join(_) => {}
                 Stage::Nested(nested) => nested.on_watermark(w, &mut given)?,
                 Stage::Whole(whole) => whole.on_watermark(w, &mut given)?,
             }
@@ -138,7 +145,7 @@ impl ResultChain {
         for i in 0..self.stages.len() {
             let mut given = Vec::new();
             match &mut self.stages[i] {
-                Stage::Rows(_) => {}
+                Stage::Rows(_) | Stage::Join(_) => {}
                 Stage::Nested(nested) => nested.on_epoch(early, &mut given)?,
                 Stage::Whole(whole) => whole.on_epoch(&mut given)?,
             }
@@ -165,6 +172,7 @@ impl ResultChain {
             for change in changes {
                 match stage {
                     Stage::Rows(rows) => given.extend(rows.on_changes(change)?),
+                    Stage::Join(join) => given.extend(join.on_changes(&change)?),
                     Stage::Nested(nested) => nested.on_changes(&change)?,
                     Stage::Whole(whole) => whole.on_changes(&change, &mut given)?,
                 }

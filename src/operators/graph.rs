@@ -85,7 +85,7 @@ pub enum Operator {
     Source(SourceSpec),
     /// Filters and projects rows. One input.
     Rows(RowsSpec),
-    /// Joins rows with a static table held in memory. One input.
+    /// Joins rows, or the results of a window, with a static table held in memory. One input.
     StaticJoin(Arc<StaticJoinSpec>),
     /// All rows of all inputs; the watermark is the minimum.
     Union,

@@ -15,6 +15,7 @@ pub mod nested;
 pub mod ordered;
 pub mod prepare;
 pub mod publish;
+pub mod result_join;
 pub mod rows;
 pub mod sequence;
 pub mod session;

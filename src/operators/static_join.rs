@@ -105,6 +105,11 @@ impl StaticJoin {
         }
     }
 
+    /// The table's name, for messages.
+    pub fn table_name(&self) -> &str {
+        &self.spec.table_name
+    }
+
     /// Bytes held.
     pub fn memory_bytes(&self) -> usize {
         self.table.get_array_memory_size() + self.keys.size() + self.next.len() * 4 + self.first.allocation_size()

@@ -14,7 +14,6 @@ use datafusion::physical_expr::expressions::Column as PhysicalColumn;
 
 use super::chain::{Chain, PendingWindow, Role, Slot, Stage, bound, without_alias};
 use super::error::from_datafusion;
-use super::ordered::in_arrival_order;
 use super::source_table::compile;
 use super::stream::{Lowering, unique};
 use super::window_node::{WINDOW_END, WINDOW_START, WindowColumn, instant_type};
@@ -232,9 +231,8 @@ fn calls(aggregate: &Aggregate, chain: &Chain) -> Result<Vec<AggregateCall>> {
                         .with_hint("compute it from the aggregates in the SELECT list"));
                 }
             }
-            let ordered = in_arrival_order(expr, chain)?;
             let lowered = LoweredAggregateBuilder::new(
-                &ordered,
+                expr,
                 &logical,
                 logical.as_arrow(),
                 &ExecutionProps::new(),

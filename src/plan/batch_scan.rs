@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, SchemaRef, TimeUnit};
+use arrow::array::{Int32Array, Int64Array, RecordBatch};
+use arrow::datatypes::{DataType, Schema, SchemaRef, TimeUnit};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::{DFSchema, Result as DfResult};
 use datafusion::datasource::file_format::parquet::ParquetFormat;
 use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column as PhysicalColumn;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -19,6 +22,7 @@ use super::error::external;
 use super::source_table::{ColumnValue, SourceTable, compile};
 use crate::connectors::{DecodeJob, DecodePool, ReadOptions, Source, SourceBatch, Split, SplitEvent, SplitReader};
 use crate::error::{Error, Result};
+use crate::operators::graph::SourceSpec;
 
 /// Where a batch plan decodes, as a session extension (`SessionConfig::with_extension`). Without one a partition decodes
 /// on the thread that reads it.
@@ -37,11 +41,13 @@ pub(super) async fn scan(
                 .with_hint("read a view over it, or add EMIT CHANGES to stream it"),
         ));
     }
-    let all: Vec<usize> = (0..table.columns().len()).collect();
+    let all: Vec<usize> = (0..table.schema().fields().len()).collect();
     let wanted = projection.unwrap_or(&all);
-    let physical = table.physical_columns(wanted).map_err(external)?;
-    let schema: SchemaRef = Arc::new(table.source().schema().project(&physical)?);
-    if let Some(plan) = parquet(table, state, &schema, wanted).await? {
+    let declared: Vec<usize> = wanted.iter().copied().filter(|c| table.position_column(*c).is_none()).collect();
+    let with_position = declared.len() < wanted.len();
+    let physical = table.physical_columns(&declared).map_err(external)?;
+    let mut schema: SchemaRef = Arc::new(table.source().schema().project(&physical)?);
+    if !with_position && let Some(plan) = parquet(table, state, &schema, wanted).await? {
         return Ok(plan);
     }
     let pool = match state.config().get_extension::<BatchDecode>() {
@@ -49,15 +55,22 @@ pub(super) async fn scan(
         None => Arc::new(InPlace) as Arc<dyn DecodePool>,
     };
     let options = ReadOptions { projection: physical, batch_rows: state.config().batch_size(), pool };
+    let first = schema.fields().len();
+    if with_position {
+        let position = SourceSpec::position_fields();
+        schema = Arc::new(Schema::new(schema.fields().iter().cloned().chain(position).collect::<Vec<_>>()));
+    }
     let splits = table.source().splits().await.map_err(external)?;
     let partitions = splits
         .into_iter()
-        .map(|split| {
+        .zip(0_i32..)
+        .map(|(split, ordinal)| {
             Arc::new(SplitStream {
                 source: Arc::clone(table.source()),
                 split,
                 options: options.clone(),
                 schema: Arc::clone(&schema),
+                ordinal: with_position.then_some(ordinal),
             }) as Arc<dyn PartitionStream>
         })
         .collect();
@@ -65,7 +78,16 @@ pub(super) async fn scan(
     let input = DFSchema::try_from(schema)?;
     let columns = wanted
         .iter()
-        .map(|column| Ok((compile(&table.value_of(*column), &input)?, table.columns()[*column].field.name().clone())))
+        .map(|column| {
+            let name = table.schema().field(*column).name().clone();
+            let value: Arc<dyn PhysicalExpr> = match table.position_column(*column) {
+                Some(position) => {
+                    Arc::new(PhysicalColumn::new(SourceSpec::position_fields()[position].name(), first + position))
+                }
+                None => compile(&table.value_of(*column), &input)?,
+            };
+            Ok((value, name))
+        })
         .collect::<Result<Vec<_>>>()
         .map_err(external)?;
     Ok(Arc::new(ProjectionExec::try_new(columns, scan)?))
@@ -113,6 +135,8 @@ struct SplitStream {
     split: Split,
     options: ReadOptions,
     schema: SchemaRef,
+    /// The split's ordinal, if rows are to say where they stand.
+    ordinal: Option<i32>,
 }
 
 enum Reading {
@@ -127,7 +151,8 @@ impl PartitionStream for SplitStream {
 
     fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
         let start = Reading::Unopened(Arc::clone(&self.source), self.split.clone(), self.options.clone());
-        let batches = stream::try_unfold(start, |reading| async move {
+        let (ordinal, schema) = (self.ordinal, Arc::clone(&self.schema));
+        let batches = stream::try_unfold((start, schema), move |(reading, schema)| async move {
             let mut reader = match reading {
                 Reading::Unopened(source, split, options) => {
                     source.open(&split, None, options).await.map_err(external)?
@@ -137,7 +162,11 @@ impl PartitionStream for SplitStream {
             loop {
                 match reader.next().await.map_err(external)? {
                     SplitEvent::Rows(batch) if batch.rows.num_rows() > 0 => {
-                        return Ok(Some((batch.rows, Reading::Open(reader))));
+                        let rows = match ordinal {
+                            Some(ordinal) => with_position(&schema, ordinal, &batch)?,
+                            None => batch.rows,
+                        };
+                        return Ok(Some((rows, (Reading::Open(reader), schema))));
                     }
                     SplitEvent::End => return Ok(None),
                     _ => {}
@@ -146,6 +175,15 @@ impl PartitionStream for SplitStream {
         });
         Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), batches))
     }
+}
+
+/// The rows of `batch` and where they stand.
+fn with_position(schema: &SchemaRef, split: i32, batch: &SourceBatch) -> DfResult<RecordBatch> {
+    let n = batch.rows.num_rows();
+    let mut columns = batch.rows.columns().to_vec();
+    columns.push(Arc::new(Int32Array::from_value(split, n)));
+    columns.push(Arc::new(Int64Array::from_iter_values((0..n).map(|row| batch.offsets.get(row)))));
+    Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
 }
 
 /// Decodes where it is asked.

@@ -40,10 +40,6 @@ pub(super) enum Slot {
 pub(super) enum Role {
     /// Event time of the row.
     EventTime,
-    /// Ordinal of the row's split.
-    Split,
-    /// Offset of the row.
-    Offset,
     /// The n-th PARTITION BY key of a session.
     Partition(usize),
     /// The n-th key of the result's identity.

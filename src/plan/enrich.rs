@@ -8,7 +8,7 @@ use datafusion::logical_expr::{Expr, Join, LogicalPlan};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::empty::EmptyExec;
 
-use super::chain::{Chain, Slot, Stage};
+use super::chain::{Chain, Slot};
 use super::error::from_datafusion;
 use super::leaf::LeafTable;
 use super::source_table::{SourceTable, compile};
@@ -40,11 +40,7 @@ impl Lowering<'_> {
             Side::Left => (&join.left, &join.right),
             Side::Right => (&join.right, &join.left),
         };
-        let mut chain = self.lower(stream)?;
-        if chain.stage == Stage::Results {
-            return Err(Error::unsupported("join above a window")
-                .with_hint("join the rows with the table before the window, or join when reading the view"));
-        }
+        let mut chain = self.lower_results(stream)?;
         let on = join
             .on
             .iter()

@@ -35,6 +35,7 @@ mod shift;
 mod source_table;
 mod stream;
 mod sum;
+mod ties;
 mod types;
 mod whole;
 mod whole_rows;
@@ -103,7 +104,7 @@ impl Planner {
     pub async fn logical_plan(&self, query: &ast::Query) -> Result<LogicalPlan> {
         let plan = context::query_to_plan(query, self.catalog.as_ref(), &self.state, 0).await?;
         let plan = optimize::analyze(plan, &self.state)?;
-        floats::normalise(sum::widen(plan)?)
+        ordered::in_arrival_order(ties::decide(floats::normalise(sum::widen(plan)?)?)?)
     }
 
     /// The query as a graph for the streaming engine.
@@ -114,6 +115,7 @@ impl Planner {
     pub async fn plan_stream(&self, query: &StreamQuery) -> Result<OperatorGraph> {
         let plan = self.logical_plan(&query.query).await?;
         refuse::impure_plan(&plan)?;
+        refuse::many_valued(&plan)?;
         let has_archive = sources_of(&plan)?.iter().any(SourceTable::has_archive);
         let policy = policy_of(&query.clauses, has_archive)?;
         stream::lower(plan, policy, &self.state).await

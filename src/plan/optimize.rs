@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use datafusion::execution::SessionState;
+use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::common_subexpr_eliminate::CommonSubexprEliminate;
 use datafusion::optimizer::decorrelate_predicate_subquery::DecorrelatePredicateSubquery;
@@ -22,6 +22,7 @@ use datafusion::optimizer::optimize_projections::OptimizeProjections;
 use datafusion::optimizer::optimize_unions::OptimizeUnions;
 use datafusion::optimizer::push_down_filter::PushDownFilter;
 use datafusion::optimizer::rewrite_set_comparison::RewriteSetComparison;
+use datafusion::optimizer::scalar_subquery_to_join::ScalarSubqueryToJoin;
 use datafusion::optimizer::simplify_expressions::SimplifyExpressions;
 use datafusion::optimizer::{Optimizer, OptimizerRule};
 
@@ -41,6 +42,7 @@ pub(super) fn optimize_rows(plan: LogicalPlan, state: &SessionState) -> Result<L
         Arc::new(OptimizeUnions::new()),
         Arc::new(SimplifyExpressions::new()),
         Arc::new(DecorrelatePredicateSubquery::new()),
+        Arc::new(ScalarSubqueryToJoin::new()),
         Arc::new(ExtractEquijoinPredicate::new()),
         Arc::new(EliminateDuplicatedExpr::new()),
         Arc::new(EliminateCrossJoin::new()),
@@ -48,12 +50,30 @@ pub(super) fn optimize_rows(plan: LogicalPlan, state: &SessionState) -> Result<L
         Arc::new(CommonSubexprEliminate::new()),
         Arc::new(OptimizeProjections::new()),
     ];
-    Optimizer::with_rules(rules).optimize(plan, state, |_, _| {}).map_err(from_datafusion)
+    optimize(rules, plan, state)
 }
 
-/// Folds constants in the row-by-row part above a window and changes nothing else.
+/// Folds constants and makes joins of subqueries in the part above a window, and changes nothing else.
 pub(super) fn simplify(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
-    Optimizer::with_rules(vec![Arc::new(SimplifyExpressions::new())])
-        .optimize(plan, state, |_, _| {})
-        .map_err(from_datafusion)
+    let rules: Vec<Arc<dyn OptimizerRule + Send + Sync>> = vec![
+        Arc::new(RewriteSetComparison::new()),
+        Arc::new(SimplifyExpressions::new()),
+        Arc::new(DecorrelatePredicateSubquery::new()),
+        Arc::new(ScalarSubqueryToJoin::new()),
+        Arc::new(ExtractEquijoinPredicate::new()),
+        Arc::new(EliminateCrossJoin::new()),
+    ];
+    optimize(rules, plan, state)
+}
+
+/// Runs `rules`. A subquery that gives one value is a join with a table of one row, as all joins with tables are ours.
+fn optimize(
+    rules: Vec<Arc<dyn OptimizerRule + Send + Sync>>,
+    plan: LogicalPlan,
+    state: &SessionState,
+) -> Result<LogicalPlan> {
+    let mut config = state.config().clone();
+    config.options_mut().optimizer.enable_physical_uncorrelated_scalar_subquery = false;
+    let state = SessionStateBuilder::new_from_existing(state.clone()).with_config(config).build();
+    Optimizer::with_rules(rules).optimize(plan, &state, |_, _| {}).map_err(from_datafusion)
 }

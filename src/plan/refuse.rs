@@ -64,6 +64,29 @@ pub(super) fn impure(expr: &Expr) -> Option<Error> {
     })
 }
 
+/// Refuses a subquery used as a value that may give several: a join would make several rows of one.
+pub(super) fn many_valued(plan: &LogicalPlan) -> Result<()> {
+    let mut found = None;
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expr| {
+            expr.apply(|e| {
+                if let Expr::ScalarSubquery(scalar) = e
+                    && scalar.outer_ref_columns.is_empty()
+                    && scalar.subquery.max_rows().is_none_or(|rows| rows > 1)
+                {
+                    found = Some(());
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })
+    .map_err(from_datafusion)?;
+    found.map_or(Ok(()), |()| {
+        Err(Error::unsupported("a subquery as a value that may give several rows, in a stream")
+            .with_hint("make it one: SELECT max(x) FROM t, or add LIMIT 1"))
+    })
+}
+
 /// The first function in `plan` that is no function of its rows.
 pub(super) fn impure_plan(plan: &LogicalPlan) -> Result<()> {
     let mut found = None;

@@ -80,12 +80,21 @@ pub struct SourceTable {
     schema: SchemaRef,
     /// Whether every column is read, so that refused rows can be kept whole.
     whole_rows: bool,
+    /// Whether [`SPLIT`] and [`OFFSET`] follow the declared columns.
+    with_position: bool,
 }
+
+/// Ordinal of a row's split, in the order of names. Int32.
+pub(super) const SPLIT: &str = "__split";
+/// A row's offset in its split. Int64.
+pub(super) const OFFSET: &str = "__offset";
 
 /// A [`SourceSpec`] and where the columns of the scan it was made for are in its output.
 pub(super) struct PlannedSource {
     pub spec: SourceSpec,
     pub schema: SchemaRef,
+    /// For each column wanted where it is in the output.
+    pub places: Vec<usize>,
 }
 
 impl SourceTable {
@@ -108,6 +117,7 @@ impl SourceTable {
             parquet: None,
             schema,
             whole_rows: false,
+            with_position: false,
         }
     }
 
@@ -116,6 +126,22 @@ impl SourceTable {
     pub(super) fn with_whole_rows(mut self) -> Self {
         self.whole_rows = true;
         self
+    }
+
+    /// The same table with two more columns, [`SPLIT`] and [`OFFSET`]: where each row stands.
+    #[must_use]
+    pub(super) fn with_position(mut self) -> Self {
+        let position = SourceSpec::position_fields().into_iter().zip([SPLIT, OFFSET]);
+        let position = position.map(|(field, name)| Arc::new(field.as_ref().clone().with_name(name)));
+        let declared = self.columns.iter().map(|column| Arc::clone(&column.field));
+        self.schema = Arc::new(Schema::new(declared.chain(position).collect::<Vec<_>>()));
+        self.with_position = true;
+        self
+    }
+
+    /// Where column `index` of the schema is among `[SPLIT, OFFSET]`, if it is none of the declared ones.
+    pub(super) fn position_column(&self, index: usize) -> Option<usize> {
+        index.checked_sub(self.columns.len())
     }
 
     /// Says that its rows can be read again by a batch run.
@@ -173,8 +199,10 @@ impl SourceTable {
     }
 
     /// The source as a view reads it that needs the table columns `wanted`: these first, then what the watermark needs.
-    pub(super) fn plan(&self, wanted: &[usize], with_position: bool) -> Result<PlannedSource> {
-        let mut columns = wanted.to_vec();
+    pub(super) fn plan(&self, wanted: &[usize]) -> Result<PlannedSource> {
+        let with_position = wanted.iter().any(|column| self.position_column(*column).is_some());
+        let mut columns: Vec<usize> =
+            wanted.iter().copied().filter(|column| self.position_column(*column).is_none()).collect();
         if let Some(watermark) = &self.watermark {
             let inputs = watermark.expr.iter().chain(&watermark.when).flat_map(Expr::column_refs);
             let inputs: Vec<usize> = inputs
@@ -219,7 +247,12 @@ impl SourceTable {
         if with_position {
             fields.extend(SourceSpec::position_fields());
         }
+        let place = |column: &usize| match self.position_column(*column) {
+            Some(position) => columns.len() + position,
+            None => at(*column),
+        };
         Ok(PlannedSource {
+            places: wanted.iter().map(place).collect(),
             spec: SourceSpec {
                 name: self.name.clone(),
                 source: Arc::clone(&self.source),

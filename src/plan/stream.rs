@@ -18,7 +18,6 @@ use super::chain::{Chain, PendingWindow, Role, Slot, Stage, named, without_alias
 use super::error::{external, from_datafusion};
 use super::leaf::LeafTable;
 use super::optimize::{optimize_rows, simplify};
-use super::ordered::depends_on_order;
 use super::source_table::SourceTable;
 use super::whole::{Slotted, WindowPhysicalPlan, needs_whole_window};
 use super::window_node::WindowAssign;
@@ -27,16 +26,11 @@ use crate::operators::graph::{KeyColumn, Node, NodeId, Operator, OperatorGraph, 
 
 /// Lowers an analysed plan.
 pub(super) async fn lower(plan: LogicalPlan, policy: Policy, state: &SessionState) -> Result<OperatorGraph> {
-    let mut lowering =
-        Lowering { state, nodes: vec![], leaves: vec![], by_position: false, tables: vec![], wholes: vec![] };
+    let mut lowering = Lowering { state, nodes: vec![], leaves: vec![], tables: vec![], wholes: vec![] };
     let root_schema = Arc::clone(plan.schema());
     let plan = lowering.cut(plan)?;
     let plan = if lowering.leaves.is_empty() { optimize_rows(plan, state)? } else { simplify(plan, state)? };
-    let chain = if !lowering.leaves.is_empty() && needs_whole_window(&plan) {
-        lowering.whole_window(&plan)?
-    } else {
-        lowering.lower(&plan)?
-    };
+    let chain = lowering.lower_results(&plan)?;
     lowering.complete().await?;
     lowering.finish(chain.renamed(root_schema), policy)
 }
@@ -46,8 +40,6 @@ pub(super) struct Lowering<'a> {
     pub nodes: Vec<Node>,
     /// Windowed aggregates lowered already; [`LeafTable`]s in the plans stand for them.
     pub leaves: Vec<Chain>,
-    /// Whether the rows being lowered carry their split and offset.
-    pub by_position: bool,
     /// Static tables of joins, to be planned.
     pub tables: Vec<(NodeId, LogicalPlan)>,
     /// Plans over one window's results, to be planned.
@@ -76,12 +68,26 @@ impl Lowering<'_> {
         let input = self.cut(Arc::unwrap_or_clone(aggregate.input))?;
         let aggregate =
             Aggregate::try_new(Arc::new(input), aggregate.group_expr, aggregate.aggr_expr).map_err(from_datafusion)?;
-        let by_position = aggregate.aggr_expr.iter().any(depends_on_order);
         let plan = optimize_rows(LogicalPlan::Aggregate(aggregate), self.state)?;
-        let outside = std::mem::replace(&mut self.by_position, by_position);
-        let chain = self.lower(&plan);
-        self.by_position = outside;
-        chain
+        self.lower(&plan)
+    }
+
+    /// Lowers a plan that may be above windows: row by row where that is enough, else the whole window at once.
+    pub fn lower_results(&mut self, plan: &LogicalPlan) -> Result<Chain> {
+        if self.leaves.is_empty() || !needs_whole_window(plan) {
+            return self.lower(plan);
+        }
+        // Joins with tables are result by result; what is above them sees their rows.
+        let plan = plan.clone().transform_down(|node| match node {
+            LogicalPlan::Join(join) => {
+                let chain = self.join(&join).map_err(external)?.renamed(Arc::clone(&join.schema));
+                self.leaves.push(chain);
+                let leaf = LeafTable::scan(self.leaves.len() - 1, &join.schema)?;
+                Ok(Transformed::new(leaf, true, TreeNodeRecursion::Jump))
+            }
+            other => Ok(Transformed::no(other)),
+        });
+        self.whole_window(&plan.map_err(from_datafusion)?.data)
     }
 
     /// Lowers any node.
@@ -117,7 +123,7 @@ impl Lowering<'_> {
         let Some(source) = provider.downcast_ref::<SourceTable>() else {
             return Err(super::refuse::not_a_source(&scan.table_name.to_string()));
         };
-        let planned = source.plan(wanted, self.by_position)?;
+        let planned = source.plan(wanted)?;
         let event_time = planned.spec.event_time;
         self.nodes.push(Node {
             inputs: Vec::new(),
@@ -125,14 +131,11 @@ impl Lowering<'_> {
             schema: Arc::clone(&planned.schema),
         });
         let logical = Arc::clone(&scan.projected_schema);
-        let mut chain = Chain::new(self.nodes.len() - 1, Stage::Rows, logical, planned.schema);
+        let slots = planned.places.into_iter().map(Slot::At).collect();
+        let mut chain = Chain::new(self.nodes.len() - 1, Stage::Rows, Arc::clone(&logical), planned.schema)
+            .with_slots(logical, slots);
         if let Some(event_time) = event_time {
             chain.carry(Role::EventTime, event_time);
-        }
-        if self.by_position {
-            let width = chain.output().fields().len();
-            chain.carry(Role::Split, width - 2);
-            chain.carry(Role::Offset, width - 1);
         }
         Ok(chain)
     }
@@ -192,7 +195,6 @@ impl Lowering<'_> {
         let mut inputs = Vec::new();
         let mut event_time = None;
         let mut schema = None;
-        let mut position = [None; 2];
         for input in &union.inputs {
             let mut chain = self.lower(input)?;
             if chain.stage == Stage::Results || chain.window.is_some() {
@@ -214,7 +216,6 @@ impl Lowering<'_> {
             }
             chain.project(&columns, &union.schema, &mut self.nodes)?;
             inputs.push(chain.node);
-            position = [Role::Split, Role::Offset].map(|role| chain.carried(role));
             schema = Some(Arc::clone(chain.output()));
         }
         let schema = schema.ok_or_else(|| Error::internal("union without inputs"))?;
@@ -222,11 +223,6 @@ impl Lowering<'_> {
         let mut chain = Chain::new(self.nodes.len() - 1, Stage::Rows, Arc::clone(&union.schema), schema);
         if let Some(Some(at)) = event_time {
             chain.carry(Role::EventTime, at);
-        }
-        for (role, at) in [Role::Split, Role::Offset].into_iter().zip(position) {
-            if let Some(at) = at {
-                chain.carry(role, at);
-            }
         }
         Ok(chain)
     }

@@ -1,9 +1,10 @@
 //! `sum` over integers, computed wide: it never wraps.
 //!
 //! DataFusion adds 64-bit integers modulo 2⁶⁴. Here the running value has 128 bits, which no stream can fill, and is
-//! narrowed once, when it is read: a sum that does not fit its type is NULL. State is a `DECIMAL(38, 0)`, and floats and
-//! decimals stay with DataFusion's function.
+//! narrowed once, when it is read: a sum that does not fit its type is NULL. State is a `DECIMAL(38, 0)`, or for DISTINCT a
+//! list of them, and floats and decimals stay with DataFusion's function.
 
+use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, Int64Array, PrimitiveArray, UInt64Array};
@@ -29,7 +30,7 @@ static WIDE_SUM: LazyLock<Arc<AggregateUDF>> = LazyLock::new(|| {
     Arc::new(AggregateUDF::from(WideSum { signature }))
 });
 
-/// Has every plain `sum` over integers in `plan` computed wide.
+/// Has every `sum` over integers in `plan` computed wide.
 pub(super) fn widen(plan: LogicalPlan) -> Result<LogicalPlan> {
     plan.transform_up_with_subqueries(|node| {
         let LogicalPlan::Aggregate(aggregate) = &node else { return Ok(Transformed::no(node)) };
@@ -38,7 +39,6 @@ pub(super) fn widen(plan: LogicalPlan) -> Result<LogicalPlan> {
             expr.transform(|e| match e {
                 Expr::AggregateFunction(AggregateFunction { func, params })
                     if func.name() == "sum"
-                        && !params.distinct
                         && params.args.len() == 1
                         && matches!(params.args[0].get_type(&input)?, DataType::Int64 | DataType::UInt64) =>
                 {
@@ -72,15 +72,25 @@ impl AggregateUDFImpl for WideSum {
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> DfResult<Box<dyn Accumulator>> {
-        Ok(Box::new(WideSumAccumulator { sum: None, data_type: args.return_field.data_type().clone() }))
+        let data_type = args.return_field.data_type().clone();
+        Ok(match args.is_distinct {
+            true => Box::new(DistinctSumAccumulator { values: HashSet::new(), data_type }),
+            false => Box::new(WideSumAccumulator { sum: None, data_type }),
+        })
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> DfResult<Vec<FieldRef>> {
-        Ok(vec![Arc::new(Field::new(format!("{}[sum]", args.name), WIDE, true))])
+        Ok(vec![match args.is_distinct {
+            true => {
+                let value = Field::new_list_field(WIDE, true);
+                Arc::new(Field::new_list(format!("{}[values]", args.name), value, true))
+            }
+            false => Arc::new(Field::new(format!("{}[sum]", args.name), WIDE, true)),
+        }])
     }
 
-    fn groups_accumulator_supported(&self, _: AccumulatorArgs) -> bool {
-        true
+    fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
+        !args.is_distinct
     }
 
     fn create_groups_accumulator(&self, args: AccumulatorArgs) -> DfResult<Box<dyn GroupsAccumulator>> {
@@ -145,6 +155,56 @@ impl Accumulator for WideSumAccumulator {
 
     fn merge_batch(&mut self, states: &[ArrayRef]) -> DfResult<()> {
         self.add(states[0].as_primitive::<Decimal128Type>());
+        Ok(())
+    }
+}
+
+/// One group, each value once.
+#[derive(Debug)]
+struct DistinctSumAccumulator {
+    values: HashSet<i128>,
+    data_type: DataType,
+}
+
+impl DistinctSumAccumulator {
+    fn add<T: ArrowPrimitiveType>(&mut self, values: &PrimitiveArray<T>)
+    where
+        T::Native: Into<i128>,
+    {
+        self.values.extend(values.iter().flatten().map(Into::into));
+    }
+}
+
+impl Accumulator for DistinctSumAccumulator {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> DfResult<()> {
+        match values[0].data_type() {
+            DataType::Int64 => self.add(values[0].as_primitive::<Int64Type>()),
+            DataType::UInt64 => self.add(values[0].as_primitive::<UInt64Type>()),
+            other => return internal_err!("sum of integers over {other}"),
+        }
+        Ok(())
+    }
+
+    fn evaluate(&mut self) -> DfResult<ScalarValue> {
+        let sum = self.values.iter().copied().reduce(i128::wrapping_add);
+        ScalarValue::try_from_array(&narrow(std::iter::once(sum), &self.data_type)?, 0)
+    }
+
+    fn size(&self) -> usize {
+        size_of_val(self) + self.values.capacity() * size_of::<i128>()
+    }
+
+    fn state(&mut self) -> DfResult<Vec<ScalarValue>> {
+        let mut values: Vec<i128> = self.values.iter().copied().collect();
+        values.sort_unstable();
+        let values: Vec<ScalarValue> = values.into_iter().map(|v| ScalarValue::Decimal128(Some(v), 38, 0)).collect();
+        Ok(vec![ScalarValue::List(ScalarValue::new_list_nullable(&values, &WIDE))])
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> DfResult<()> {
+        for values in states[0].as_list::<i32>().iter().flatten() {
+            self.add(values.as_primitive::<Decimal128Type>());
+        }
         Ok(())
     }
 }
@@ -257,6 +317,20 @@ mod tests {
         sums.update_batch(&[back], &[1], None, 3).unwrap();
         let result = sums.evaluate(EmitTo::All).unwrap();
         assert_eq!(result.as_primitive::<Int64Type>(), &Int64Array::from(vec![None, Some(i64::MAX - 4), None]));
+    }
+
+    #[test]
+    fn distinct_values_are_summed_once_and_never_wrap() {
+        let new = || DistinctSumAccumulator { values: HashSet::new(), data_type: DataType::Int64 };
+        let (mut one, mut two) = (new(), new());
+        let of = |values: Vec<Option<i64>>| [Arc::new(Int64Array::from(values)) as ArrayRef];
+        one.update_batch(&of(vec![Some(i64::MAX), Some(i64::MAX), None, Some(1)])).unwrap();
+        two.update_batch(&of(vec![Some(i64::MAX), Some(-3)])).unwrap();
+        let state = one.state().unwrap()[0].to_array().unwrap();
+        assert_eq!(one.evaluate().unwrap(), ScalarValue::Int64(None));
+        two.merge_batch(&[state]).unwrap();
+        assert_eq!(two.evaluate().unwrap(), ScalarValue::Int64(Some(i64::MAX - 2)));
+        assert_eq!(new().evaluate().unwrap(), ScalarValue::Int64(None));
     }
 
     #[test]

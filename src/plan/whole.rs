@@ -26,6 +26,7 @@ use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion::physical_plan::{ExecutionPlan, collect};
 
 use super::chain::{Chain, Role, Slot, Stage, without_alias};
+use super::enrich::is_stream;
 use super::error::from_datafusion;
 use super::leaf::LeafTable;
 use super::source_table::unqualified;
@@ -40,6 +41,8 @@ const EVENTS: &str = "__event_count";
 pub(super) fn needs_whole_window(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::TableScan(_) => false,
+        // A table that results are joined with may be made in any way.
+        other if !is_stream(other) => false,
         LogicalPlan::Window(_) | LogicalPlan::Distinct(_) | LogicalPlan::Aggregate(_) | LogicalPlan::Sort(_) => true,
         other => other.inputs().iter().any(|input| needs_whole_window(input)),
     }

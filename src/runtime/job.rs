@@ -1,5 +1,6 @@
 //! One job: a graph wired up with tasks, and a handle to it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -27,7 +28,7 @@ use crate::operators::aggregate::PartialAggregate;
 use crate::operators::chain::ResultChain;
 use crate::operators::failure;
 use crate::operators::fate::FateCounts;
-use crate::operators::graph::{AggregateSpec, Operator, OperatorGraph, SourceSpec};
+use crate::operators::graph::{AggregateSpec, NodeId, Operator, OperatorGraph, SourceSpec, StaticJoinSpec};
 use crate::operators::judge::Judge;
 use crate::operators::ledger::Ledger;
 use crate::operators::merge::WindowMerge;
@@ -327,7 +328,8 @@ async fn start(
     let facts = state.as_ref().map(|state| state.facts.clone());
     let told_w = facts.as_ref().map_or(watermark::NONE, |facts| facts.told_w);
     let (at_once, keeps_state) = (sink.wants_versions_at_once(), sink.keeps_state());
-    let mut results = plan.results(&graph)?;
+    let joins = plan.result_joins(&graph, &options).await?;
+    let mut results = plan.results(&graph, &joins)?;
     let mut workers = plan.worker_states(&graph, &options, &late, keeps_state)?;
     if let (Some(state), Some(recovered)) = (state, &recovered) {
         let sessions = restore_workers(&mut workers, told_w, recovered)?;
@@ -547,17 +549,27 @@ impl Plan {
                     steps.push(RowStep::Rows(RowsOperator::new(spec.clone(), Arc::clone(&node.schema))));
                 }
                 Operator::StaticJoin(spec) => {
-                    let batches = collect(Arc::clone(&spec.table), Arc::clone(&options.task_context)).await;
-                    let table = concat_batches(&spec.table.schema(), &batches.map_err(failure)?);
-                    let table = table.map_err(|e| failure(e.into()))?;
-                    let stream = &graph.nodes[at].schema;
-                    let join = StaticJoin::try_new(Arc::clone(spec), table, stream, Arc::clone(&node.schema))?;
-                    steps.push(RowStep::Join(Arc::new(join)));
+                    steps.push(RowStep::Join(static_join(graph, next, spec, options).await?));
                 }
                 _ => return Err(Error::internal("an operator over results below a window")),
             }
             at = next;
         }
+    }
+
+    /// Joins of the window's results with static tables.
+    async fn result_joins(
+        &self,
+        graph: &OperatorGraph,
+        options: &JobOptions,
+    ) -> Result<HashMap<NodeId, Arc<StaticJoin>>> {
+        let mut joins = HashMap::new();
+        for (i, node) in graph.nodes.iter().enumerate().skip(self.target + 1) {
+            if let Operator::StaticJoin(spec) = &node.operator {
+                joins.insert(i, static_join(graph, i, spec, options).await?);
+            }
+        }
+        Ok(joins)
     }
 
     fn worker_states(
@@ -581,10 +593,10 @@ impl Plan {
         (0..options.workers.max(1)).map(state).collect()
     }
 
-    fn results(&self, graph: &OperatorGraph) -> Result<Results> {
+    fn results(&self, graph: &OperatorGraph, joins: &HashMap<NodeId, Arc<StaticJoin>>) -> Result<Results> {
         let (mut merge, mut chain) = (None, None);
         if let (Some(spec), Some(layout)) = (self.window(graph), &self.layout) {
-            chain = Some(ResultChain::try_new(graph, self.target)?);
+            chain = Some(ResultChain::try_new(graph, self.target, joins)?);
             if !spec.window.is_session() {
                 merge = Some(WindowMerge::new(Arc::clone(layout), spec.window.clone(), graph.policy));
             }
@@ -611,6 +623,19 @@ impl Plan {
             },
         })
     }
+}
+
+/// The join at node `at`: reads its table.
+async fn static_join(
+    graph: &OperatorGraph,
+    at: NodeId,
+    spec: &Arc<StaticJoinSpec>,
+    options: &JobOptions,
+) -> Result<Arc<StaticJoin>> {
+    let batches = collect(Arc::clone(&spec.table), Arc::clone(&options.task_context)).await;
+    let table = concat_batches(&spec.table.schema(), &batches.map_err(failure)?).map_err(|e| failure(e.into()))?;
+    let schema = Arc::clone(&graph.nodes[at].schema);
+    StaticJoin::try_new(Arc::clone(spec), table, input_schema(graph, at), schema).map(Arc::new)
 }
 
 /// Columns of the source rows that `v$late` of a view keeps: those every source of `graph` has.
