@@ -20,7 +20,7 @@ use crate::time::{format_us, parse_time};
 impl Engine {
     pub(super) async fn rollback(&self, rollback: Rollback) -> Result<Outcome> {
         let view = &rollback.view;
-        self.must_write("ROLLBACK")?;
+        self.must_hold("ROLLBACK").await?;
         let entry = self.inner.catalog.view_entry(&view.node);
         let entry = entry.ok_or_else(|| unknown("view", &view.node).at(view.position))?;
         let to = target(&rollback.target, &zone_of(&entry.graph))?;

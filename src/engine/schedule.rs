@@ -121,7 +121,7 @@ impl Engine {
     /// `Invalid` for an engine that only reads; `Unavailable` if what was done cannot be noted. A run that fails is no
     /// error here but part of what is returned.
     pub async fn run_due_schedules(&self) -> Result<Vec<ScheduledRun>> {
-        self.must_write("a scheduled run")?;
+        self.must_hold("a scheduled run").await?;
         let schedules = &self.inner.schedules;
         let _alone = schedules.running.lock().await;
         let mut tried = BTreeSet::new();
@@ -160,7 +160,7 @@ impl Engine {
     }
 
     pub(super) async fn create_schedule(&self, create: CreateSchedule) -> Result<Outcome> {
-        self.must_write("CREATE SCHEDULE")?;
+        self.must_hold("CREATE SCHEDULE").await?;
         let tag = "CREATE SCHEDULE";
         let (or_replace, if_not_exists, position) = (create.or_replace, create.if_not_exists, create.name.position);
         for view in &create.run.views {
@@ -193,7 +193,7 @@ impl Engine {
     }
 
     pub(super) async fn schedule(&self, action: ScheduleAction, name: Spanned<String>) -> Result<Outcome> {
-        self.must_write("a statement about a schedule")?;
+        self.must_hold("a statement about a schedule").await?;
         let schedules = &self.inner.schedules;
         let missing = || unknown("schedule", &name.node).at(name.position);
         let paused = match action {
@@ -228,7 +228,7 @@ impl Engine {
     }
 
     pub(super) async fn drop_schedule(&self, if_exists: bool, name: &Spanned<String>) -> Result<Outcome> {
-        self.must_write("DROP SCHEDULE")?;
+        self.must_hold("DROP SCHEDULE").await?;
         if self.inner.schedules.entries.write().remove(&name.node).is_some() {
             self.inner.schedules.save().await?;
         } else if !if_exists {

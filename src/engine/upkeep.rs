@@ -35,11 +35,11 @@ impl Engine {
         let entry = entry.ok_or_else(|| unknown("view", &view.node).at(view.position))?;
         let (tag, report) = match task {
             Maintenance::Optimize => {
-                self.must_write("OPTIMIZE")?;
+                self.must_hold("OPTIMIZE").await?;
                 ("OPTIMIZE", entry.writer.optimize().await?)
             }
             Maintenance::Vacuum => {
-                self.must_write("VACUUM")?;
+                self.must_hold("VACUUM").await?;
                 ("VACUUM", entry.writer.vacuum().await?)
             }
         };
