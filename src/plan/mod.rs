@@ -104,6 +104,7 @@ impl Planner {
     pub async fn logical_plan(&self, query: &ast::Query) -> Result<LogicalPlan> {
         let plan = context::query_to_plan(query, self.catalog.as_ref(), &self.state, 0).await?;
         let plan = optimize::analyze(plan, &self.state)?;
+        refuse::distinct_bit_xor(&plan)?;
         ordered::in_arrival_order(ties::decide(floats::normalise(sum::widen(plan)?)?)?)
     }
 

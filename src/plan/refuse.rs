@@ -64,6 +64,29 @@ pub(super) fn impure(expr: &Expr) -> Option<Error> {
     })
 }
 
+/// Refuses `bit_xor(DISTINCT …)`, which DataFusion 55 computes over all values, and whose partial states do not fit together.
+pub(super) fn distinct_bit_xor(plan: &LogicalPlan) -> Result<()> {
+    let mut found = None;
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expr| {
+            expr.apply(|e| {
+                if let Expr::AggregateFunction(call) = e
+                    && call.params.distinct
+                    && call.func.name() == "bit_xor"
+                {
+                    found = Some(());
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })
+    .map_err(from_datafusion)?;
+    found.map_or(Ok(()), |()| {
+        Err(Error::unsupported("bit_xor(DISTINCT …)")
+            .with_hint("take the values once first, with GROUP BY in an inner query or a column of the source"))
+    })
+}
+
 /// Refuses a subquery used as a value that may give several: a join would make several rows of one.
 pub(super) fn many_valued(plan: &LogicalPlan) -> Result<()> {
     let mut found = None;

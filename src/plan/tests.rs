@@ -306,9 +306,8 @@ fn distinct_filter_and_order_stay_inside() {
         ),
         @r#"
         #0 Source: s, bounded, columns=[ts (event time), k, v, x, _split, _offset]
-        #1 Rows: columns=[k, v, x, ts, _split, _offset] <- #0
-        #2 Window: TUMBLE size 10 seconds on @3, keys=[], aggregates=[count(DISTINCT s.k), sum(s.v) FILTER (WHERE s.x > Int64(0)) FILTER x@2 > 0, array_agg(s.k) ORDER BY [s.v DESC NULLS FIRST]] <- #1
-        #3 Versions: columns=[window_start, count(DISTINCT s.k)@2 AS keys, sum(s.v) FILTER (WHERE s.x > Int64(0))@3 AS positive, array_agg(s.k) ORDER BY [s.v DESC NULLS FIRST]@4 AS names, window_start@0 AS _window_start, window_end@1 AS _window_end, _event_count] <- #2
+        #1 Window: TUMBLE size 10 seconds on @0, keys=[], aggregates=[count(DISTINCT s.k), sum(s.v) FILTER (WHERE s.x > Int64(0)) FILTER x@3 > 0, array_agg(s.k) ORDER BY [s.v DESC NULLS FIRST, s.ts ASC NULLS LAST, s.__split ASC NULLS LAST, s.__offset ASC NULLS LAST]] <- #0
+        #2 Versions: columns=[window_start, count(DISTINCT s.k)@2 AS keys, sum(s.v) FILTER (WHERE s.x > Int64(0))@3 AS positive, array_agg(s.k) ORDER BY [s.v DESC NULLS FIRST]@4 AS names, window_start@0 AS _window_start, window_end@1 AS _window_end, _event_count] <- #1
         select=[window_start, keys, positive, names] keys=[]
         "#
     );
@@ -916,12 +915,13 @@ fn aggregates_that_depend_on_order_follow_arrival() {
         ),
         @r#"
         #0 Source: s, bounded, columns=[ts (event time), v, x, _split, _offset]
-        #1 Source: s2, bounded, columns=[ts (event time), v, x, _split, _offset]
-        #2 Union <- #0, #1
-        #3 Rows: columns=[v, x, ts, _split, _offset] <- #2
-        #4 Window: TUMBLE size 1 hour on @2, keys=[], aggregates=[first_value(v), array_agg(v) ORDER BY [x ASC NULLS LAST]] <- #3
-        #5 Versions: columns=[named_struct(start, window_start@0, end, window_end@1) AS highwater_window(Int64(0),ts), first_value(v), array_agg(v) ORDER BY [x ASC NULLS LAST], window_start, window_end, _event_count] <- #4
-        #6 Versions: columns=[get_field(highwater_window(Int64(0),ts)@0, start) AS window_start, first_value(v)@1 AS first, array_agg(v) ORDER BY [x ASC NULLS LAST]@2 AS all, window_start@3 AS _window_start, window_end@4 AS _window_end, _event_count] <- #5
+        #1 Rows: columns=[ts, v, x, 0 AS __source, __split, __offset] <- #0
+        #2 Source: s2, bounded, columns=[ts (event time), v, x, _split, _offset]
+        #3 Rows: columns=[ts, v, x, 1 AS __source, __split, __offset] <- #2
+        #4 Union <- #1, #3
+        #5 Window: TUMBLE size 1 hour on @0, keys=[], aggregates=[first_value(v) ORDER BY [ts ASC NULLS LAST, __source ASC NULLS LAST, __split ASC NULLS LAST, __offset ASC NULLS LAST], array_agg(v) ORDER BY [x ASC NULLS LAST, ts ASC NULLS LAST, __source ASC NULLS LAST, __split ASC NULLS LAST, __offset ASC NULLS LAST]] <- #4
+        #6 Versions: columns=[named_struct(start, window_start@0, end, window_end@1) AS highwater_window(Int64(0),ts), first_value(v), array_agg(v) ORDER BY [x ASC NULLS LAST], window_start, window_end, _event_count] <- #5
+        #7 Versions: columns=[get_field(highwater_window(Int64(0),ts)@0, start) AS window_start, first_value(v)@1 AS first, array_agg(v) ORDER BY [x ASC NULLS LAST]@2 AS all, window_start@3 AS _window_start, window_end@4 AS _window_end, _event_count] <- #6
         select=[window_start, first, all] keys=[]
         "#
     );
