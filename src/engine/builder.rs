@@ -154,7 +154,7 @@ impl EngineBuilder {
         };
         let catalog = Arc::new(EngineCatalog::new(storage.clone(), self.connectors));
         let queries = std::sync::atomic::AtomicU64::new(0);
-        let schedules = Schedules::load(storage.clone(), self.run_schedules).await?;
+        let schedules = Schedules::load(storage.clone(), self.run_schedules && resume).await?;
         let lease = Lease::default();
         let inner = Inner { catalog, context, storage, options, read_only: self.read_only, lease, schedules, queries };
         let engine = Engine { inner: Arc::new(inner) };

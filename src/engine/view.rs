@@ -84,6 +84,14 @@ impl IfExists {
 impl Engine {
     pub(super) async fn create_source(&self, create: CreateSource) -> Result<Outcome> {
         let name = create.name.node.clone();
+        // Taken and then left aside, it would be missed when a batch run needs it.
+        if let Some(option) =
+            ["archive", "batch_location"].into_iter().find(|option| create.options.contains_key(*option))
+        {
+            return Err(Error::unsupported(format!("option '{option}': batch runs read the source itself for now"))
+                .at(create.name.position)
+                .with_hint("leave it out; a source made of files is read again from its files"));
+        }
         let readers = self.inner.catalog.readers_of(&name);
         let if_exists = IfExists::of(create.or_replace, create.restart);
         if let Some(done) = self.exists("SOURCE", &name, &create.text, if_exists, create.if_not_exists).await? {
