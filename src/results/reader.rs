@@ -72,7 +72,7 @@ pub fn rejects_of(source: &str, views: &[ViewReader]) -> Result<Arc<dyn TablePro
 
 /// Reads one view. Cheap to clone.
 ///
-/// Readers that come from a [`ViewWriter`](super::ViewWriter) see an epoch when it is decided. Readers opened on their
+/// Readers that come from a [`ViewWriter`] see an epoch when it is decided. Readers opened on their
 /// own see what is there when they open or [`refresh`](ViewReader::refresh).
 #[derive(Debug, Clone)]
 pub struct ViewReader {

@@ -125,7 +125,7 @@ impl Progress {
 
     /// Notes that the run for `due` ended.
     ///
-    /// A run that could not be done now (see [`is_worth_repeating`]) stays due; one that was refused for good is seen to.
+    /// A run that could not be done now (see `is_worth_repeating`) stays due; one that was refused for good is seen to.
     pub fn ended(&mut self, due: Due, last: LastRun) {
         let again = last.error.as_ref().is_some_and(|error| error.again);
         if !again {
