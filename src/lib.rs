@@ -11,6 +11,7 @@ pub mod clock;
 pub mod connectors;
 pub mod engine;
 pub mod error;
+pub mod finalize;
 pub mod operators;
 pub mod plan;
 pub mod results;

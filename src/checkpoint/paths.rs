@@ -5,7 +5,7 @@
 //!   manifest/00000000000000000007.json     epoch 7
 //!   index/00000000000000000064.json        all live files as of epoch 64
 //!   state/00000000000000000007-1f3a….state the job's state as of epoch 7, see [`super::state_file`]
-//!   results/  late/  windows/              Delta tables
+//!   results/  late/  windows/  runs/       Delta tables
 //!   rejects/<source>/                      Delta tables
 //! ```
 
@@ -23,8 +23,17 @@ pub enum TableId {
     Late,
     /// Window status.
     Windows,
+    /// What batch runs have made of windows.
+    Runs,
     /// Rejected rows of one source, as this view met them.
     Rejects(String),
+}
+
+impl TableId {
+    /// Whether a row replaces the one before of its window, which then says nothing any more.
+    pub fn holds_newest_rows(&self) -> bool {
+        matches!(self, Self::Windows | Self::Runs)
+    }
 }
 
 impl fmt::Display for TableId {
@@ -33,6 +42,7 @@ impl fmt::Display for TableId {
             Self::Results => f.write_str("results"),
             Self::Late => f.write_str("late"),
             Self::Windows => f.write_str("windows"),
+            Self::Runs => f.write_str("runs"),
             Self::Rejects(source) => write!(f, "rejects/{source}"),
         }
     }
@@ -46,6 +56,7 @@ impl FromStr for TableId {
             "results" => Ok(Self::Results),
             "late" => Ok(Self::Late),
             "windows" => Ok(Self::Windows),
+            "runs" => Ok(Self::Runs),
             other => match other.strip_prefix("rejects/") {
                 Some(source) => Ok(Self::Rejects(source.to_owned())),
                 None => Err(format!("unknown table: name=`{other}`")),
@@ -155,7 +166,7 @@ mod tests {
 
     #[test]
     fn table_ids_parse_back() {
-        for id in [TableId::Results, TableId::Late, TableId::Windows, TableId::Rejects("a/b".into())] {
+        for id in [TableId::Results, TableId::Late, TableId::Windows, TableId::Runs, TableId::Rejects("a/b".into())] {
             assert_eq!(id.to_string().parse::<TableId>(), Ok(id));
         }
         assert!("other".parse::<TableId>().is_err());

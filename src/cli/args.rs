@@ -95,6 +95,10 @@ pub struct Args {
     #[arg(short = 'q', long, env = "HIGHWATER_QUIET", hide_env_values = true, value_parser = clap::builder::FalseyValueParser::new())]
     pub quiet: bool,
 
+    /// VERIFY fails (exit code 3) where live and batch differ without a known cause
+    #[arg(long, env = "HIGHWATER_CHECK", hide_env_values = true, value_parser = clap::builder::FalseyValueParser::new())]
+    pub check: bool,
+
     /// Draws no progress bar
     #[arg(long, env = "HIGHWATER_NO_PROGRESS", hide_env_values = true, value_parser = clap::builder::FalseyValueParser::new())]
     pub no_progress: bool,

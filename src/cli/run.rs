@@ -4,9 +4,9 @@ use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
-use futures::{FutureExt, Stream, StreamExt};
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::datatypes::{Int64Type, SchemaRef};
+use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
 
 use super::args::{Args, Script};
 use super::exit::Exit;
@@ -15,7 +15,8 @@ use super::pager::{Destination, Pager};
 use super::progress::{JobWatch, Progress};
 use super::report::{Reporter, Style};
 use crate::engine::{Engine, Outcome, rows_error};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
+use crate::sql::statement::RunKind;
 use crate::sql::{self, Statement};
 
 /// Why a text did not run to its end.
@@ -57,6 +58,8 @@ pub struct Settings {
     pub timing: bool,
     /// Through which program long answers go.
     pub pager: Option<Pager>,
+    /// Whether a VERIFY that finds differences without a cause fails.
+    pub check: bool,
 }
 
 /// Whether a query waits for the bounded work started before it.
@@ -66,6 +69,16 @@ pub enum Reading {
     Complete,
     /// At the prompt: a query reads what is there now.
     Now,
+}
+
+/// What the totals of a VERIFY, rows without a window, say of differences without a cause.
+fn unexplained_in(batch: &RecordBatch) -> i64 {
+    let (Some(window), Some(unexplained)) = (batch.column_by_name("window_start"), batch.column_by_name("unexplained"))
+    else {
+        return 0;
+    };
+    let Some(unexplained) = unexplained.as_primitive_opt::<Int64Type>() else { return 0 };
+    (0..batch.num_rows()).filter(|row| window.is_null(*row)).map(|row| unexplained.value(row)).sum()
 }
 
 /// An engine, and how its answers are shown.
@@ -87,7 +100,7 @@ impl Session {
     pub fn new(engine: Engine, args: &Args, reporter: Reporter) -> Self {
         Self {
             engine,
-            settings: Settings { format: args.format, expanded: false, timing: true, pager: None },
+            settings: Settings { format: args.format, expanded: false, timing: true, pager: None, check: args.check },
             reporter,
             jobs: JobWatch::default(),
             style: Style::new(args.color, io::stdout().is_terminal()),
@@ -184,6 +197,7 @@ impl Session {
 
     async fn run_statement(&mut self, statement: Statement) -> Result<(), Stop> {
         let started = Instant::now();
+        let verifies = matches!(&statement, Statement::Run(run) if run.kind == RunKind::Verify);
         let outcome = tokio::select! {
             outcome = self.engine.run(statement) => outcome?,
             () = interrupted() => return Err(Stop::Interrupted),
@@ -197,9 +211,21 @@ impl Session {
                 Ok(())
             }
             Outcome::Rows { schema, rows } => {
-                let rows = rows.map(|batch| batch.map_err(rows_error));
+                let mut unexplained = 0;
+                let rows = rows.map(|batch| batch.map_err(rows_error)).inspect_ok(|batch| {
+                    if verifies {
+                        unexplained += unexplained_in(batch);
+                    }
+                });
                 let (shown, ended) = self.show(schema, rows, Arrival::Complete, started).await;
-                self.tell_count(shown, ended)
+                self.tell_count(shown, ended)?;
+                match unexplained {
+                    n if n > 0 && self.settings.check => {
+                        let message = format!("live and batch differ without a known cause: results=`{n}`");
+                        Err(Stop::Statement(Error::new(ErrorKind::Data, message)))
+                    }
+                    _ => Ok(()),
+                }
             }
             Outcome::Stream { schema, rows, stop } => {
                 let (shown, ended) = self.show(schema, rows, Arrival::Live, started).await;

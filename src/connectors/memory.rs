@@ -8,12 +8,13 @@ use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 
 use super::{
-    Boundedness, Notes, Offsets, Position, ReadOptions, Source, SourceBatch, Split, SplitEvent, SplitReader, project,
+    Boundedness, Coverage, Notes, Offsets, PinnedSource, Position, ReadOptions, Source, SourceBatch, Split, SplitEvent,
+    SplitReader, project,
 };
 use crate::error::{Error, Result};
 
 /// A bounded, replayable source over given batches.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct MemorySource {
     schema: SchemaRef,
     splits: BTreeMap<Arc<str>, Vec<RecordBatch>>,
@@ -64,6 +65,13 @@ impl Source for MemorySource {
         let mut reader = MemoryReader { rows: batches.iter().cloned().collect(), offset: 0, options };
         reader.skip(from.map_or(0, |position| position.offset));
         Ok(Box::new(reader))
+    }
+
+    async fn pinned(&self) -> Result<Option<PinnedSource>> {
+        let rows = |batches: &Vec<RecordBatch>| batches.iter().map(|batch| batch.num_rows() as u64).sum();
+        let splits = self.splits.iter().map(|(name, batches)| (name.to_string(), rows(batches))).collect();
+        let coverage = Coverage::Rows { splits };
+        Ok(Some(PinnedSource { coverage, source: Arc::new(self.clone()), paths: Vec::new() }))
     }
 }
 

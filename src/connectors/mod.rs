@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
+pub mod coverage;
 pub mod definition;
 pub mod file;
 mod formats;
@@ -32,6 +33,7 @@ pub mod stdin;
 #[cfg(test)]
 pub(crate) mod testing;
 
+pub use coverage::{Compared, Coverage, CoveredFile};
 pub use definition::{ColumnDefinition, SourceDefinition};
 pub use file::FileSource;
 pub use generator::GeneratorSource;
@@ -269,10 +271,27 @@ pub trait Source: std::any::Any + Debug + Send + Sync {
         None
     }
 
+    /// The source as it is at this moment, bounded, for a batch run: whatever comes later is not in it. `None`: its rows
+    /// cannot be read a second time, or not from a fixed state.
+    async fn pinned(&self) -> Result<Option<PinnedSource>> {
+        Ok(None)
+    }
+
     /// The way to put rows in, if rows are pushed into this source: what `INSERT INTO` uses.
     fn push_handle(&self) -> Option<PushHandle> {
         None
     }
+}
+
+/// A source at one moment.
+#[derive(Debug, Clone)]
+pub struct PinnedSource {
+    /// What there was.
+    pub coverage: Coverage,
+    /// Reads exactly that. It is bounded.
+    pub source: Arc<dyn Source>,
+    /// Local paths of its files, where it is made of some.
+    pub paths: Vec<String>,
 }
 
 /// Reads one split.

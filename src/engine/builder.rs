@@ -152,11 +152,14 @@ impl EngineBuilder {
             clock: Arc::clone(&self.clock),
             task_context: context.task_ctx(),
         };
-        let catalog = Arc::new(EngineCatalog::new(storage.clone(), self.connectors));
+        let catalog = Arc::new(EngineCatalog::new(storage.clone(), self.connectors, self.clock));
         let queries = std::sync::atomic::AtomicU64::new(0);
         let schedules = Schedules::load(storage.clone(), self.run_schedules && resume).await?;
         let lease = Lease::default();
-        let inner = Inner { catalog, context, storage, options, read_only: self.read_only, lease, schedules, queries };
+        let (run_locks, automatic) = Default::default();
+        let read_only = self.read_only;
+        let inner =
+            Inner { catalog, context, storage, options, read_only, lease, schedules, queries, run_locks, automatic };
         let engine = Engine { inner: Arc::new(inner) };
         engine.restore(resume).await?;
         engine.keep_schedules();

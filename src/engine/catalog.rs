@@ -6,16 +6,20 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use datafusion::catalog::TableProvider;
+use datafusion::datasource::MemTable;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::sqlparser::ast;
 use object_store::path::Path;
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 
+use super::jobs;
+use crate::clock::Clock;
 use crate::connectors::ConnectorRegistry;
 use crate::error::{Error, ErrorKind, Result};
+use crate::finalize::Jobs;
 use crate::operators::graph::OperatorGraph;
-use crate::plan::{CatalogView, SourceTable};
+use crate::plan::{CatalogView, SourceTable, from_datafusion};
 use crate::results::{Read, SharedWriter, ViewReader, rejects_of};
 use crate::runtime::JobHandle;
 use crate::storage::Storage;
@@ -84,6 +88,8 @@ pub(super) struct EngineCatalog {
     names: RwLock<Names>,
     storage: Storage,
     pub connectors: ConnectorRegistry,
+    /// Batch runs.
+    pub jobs: Jobs,
 }
 
 /// The catalog as it is stored.
@@ -114,8 +120,8 @@ impl Names {
 }
 
 impl EngineCatalog {
-    pub fn new(storage: Storage, connectors: ConnectorRegistry) -> Self {
-        Self { names: RwLock::default(), storage, connectors }
+    pub fn new(storage: Storage, connectors: ConnectorRegistry, clock: Arc<dyn Clock>) -> Self {
+        Self { names: RwLock::default(), jobs: Jobs::new(storage.clone(), clock), storage, connectors }
     }
 
     /// The statements stored, in the order they were made.
@@ -303,6 +309,11 @@ impl CatalogView for EngineCatalog {
     }
 
     async fn relation(&self, name: &str, as_of_us: Option<i64>) -> Result<Option<Arc<dyn TableProvider>>> {
+        if name == jobs::RELATION && as_of_us.is_none() {
+            let rows = self.job_rows().await?;
+            let table = MemTable::try_new(rows.schema(), vec![vec![rows]]).map_err(from_datafusion)?;
+            return Ok(Some(Arc::new(table)));
+        }
         if let Some(source) = name.strip_suffix("$rejects")
             && self.source_entry(source).is_some()
         {

@@ -15,8 +15,11 @@
 //!
 //! It owns the catalog, the jobs and a DataFusion session. It knows every module below it and nothing of terminals.
 
+mod automatic;
 mod builder;
 mod catalog;
+mod finalize;
+mod jobs;
 mod lease;
 mod query;
 mod recover;
@@ -29,6 +32,7 @@ mod tests;
 mod upkeep;
 mod view;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -80,6 +84,10 @@ struct Inner {
     lease: Lease,
     /// Numbers ad-hoc queries.
     queries: AtomicU64,
+    /// By view: held while a batch run of it is under way.
+    run_locks: parking_lot::Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    /// By view: whether the task that asks for its runs has ended.
+    automatic: parking_lot::Mutex<HashMap<String, tokio::sync::watch::Receiver<bool>>>,
 }
 
 /// What a statement gave.
@@ -199,9 +207,10 @@ impl Engine {
             Statement::Schedule { action, name } => self.schedule(action, name).await,
             Statement::Rollback(rollback) => self.rollback(rollback).await,
             Statement::Maintain { task, view } => self.maintain(task, &view).await,
-            Statement::Run(_) | Statement::CancelJob { .. } => {
-                Err(Error::unsupported("this statement is not supported yet")
-                    .with_hint("FINALIZE and its relatives come with the next release"))
+            Statement::Run(run) => self.batch_run(run).await,
+            Statement::CancelJob { job } => {
+                self.inner.catalog.jobs.cancel(&job.node).await.map_err(|e| e.at(job.position))?;
+                Ok(Outcome::done("CANCEL JOB"))
             }
             Statement::Passthrough(statement) => self.passthrough(*statement).await,
         }
@@ -257,7 +266,8 @@ impl Engine {
         }
     }
 
-    /// Waits until every job over bounded sources alone has ended.
+    /// Waits until every job over bounded sources alone has ended, and the runs its view asks for (`FINALIZE AFTER`,
+    /// `RECOMPUTE`) are done.
     ///
     /// # Errors
     /// The error of the first of them that failed.
@@ -267,6 +277,7 @@ impl Engine {
                 job.wait().await?;
             }
         }
+        self.automatic_done().await;
         Ok(())
     }
 

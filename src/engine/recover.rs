@@ -78,6 +78,9 @@ impl Engine {
             entry.problem = Some(Arc::new(error));
         }
         self.inner.catalog.insert_view(&name, entry);
+        if resumes {
+            self.start_automatic(&name, &create.query);
+        }
         Ok(())
     }
 

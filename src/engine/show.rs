@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
 use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 
@@ -12,7 +12,6 @@ use super::{Engine, Outcome, unknown};
 use crate::checkpoint::JobRecord;
 use crate::error::{Error, Result};
 use crate::plan::{CatalogView, explain, from_datafusion};
-use crate::runtime::JobHandle;
 use crate::sql::Statement;
 use crate::sql::statement::{Show, Spanned, StreamQuery};
 use crate::time::format_us;
@@ -22,6 +21,8 @@ use crate::watermark;
 pub(super) enum Column {
     Text(Vec<Option<String>>),
     Number(Vec<Option<i64>>),
+    /// µs UTC.
+    Time(Vec<Option<i64>>),
 }
 
 impl Engine {
@@ -29,7 +30,7 @@ impl Engine {
         match show {
             Show::Sources => self.show_sources(),
             Show::Views => self.show_views(),
-            Show::Jobs => self.show_jobs(),
+            Show::Jobs => self.show_jobs().await,
             Show::Schedules => self.show_schedules(),
             Show::Watermarks { of } => self.show_watermarks(of.as_deref()),
             Show::Lateness { of } => self.show_lateness(of.as_deref()),
@@ -68,32 +69,8 @@ impl Engine {
         table(vec![("view", column(0)), ("kind", column(1)), ("state", column(2)), ("policy", column(3))])
     }
 
-    fn show_jobs(&self) -> Result<Outcome> {
-        let now_us = self.inner.options.clock.now_us();
-        let views = self.inner.catalog.views();
-        let records: Vec<JobRecord> =
-            views.iter().map(|(_, view)| JobRecord::read(&view.reader.job())).collect::<Result<_>>()?;
-        let progress: Vec<_> = views.iter().map(|(_, view)| view.job.as_ref().map(JobHandle::progress)).collect();
-        let text = |value: &dyn Fn(usize) -> Option<String>| Column::Text((0..views.len()).map(value).collect());
-        let number = |value: &dyn Fn(usize) -> Option<u64>| {
-            Column::Number((0..views.len()).map(|i| value(i).and_then(|n| i64::try_from(n).ok())).collect())
-        };
-        let age = |i: usize| {
-            let stamp_us = views[i].1.reader.stamp_us();
-            let age_us = now_us.saturating_sub(stamp_us).max(0);
-            (stamp_us != i64::MIN).then(|| format!("{:.1} s", age_us as f64 / 1e6))
-        };
-        table(vec![
-            ("view", text(&|i| Some(views[i].0.clone()))),
-            ("state", text(&|i| Some(view_state(&views[i].1, &records[i]).to_owned()))),
-            ("epoch", number(&|i| Some(views[i].1.reader.epoch()))),
-            ("rows_read", number(&|i| Some(views[i].1.reader.counts().read))),
-            ("bytes_read", number(&|i| progress[i].as_ref().map(|p| p.bytes_read))),
-            ("watermark", text(&|i| progress[i].as_ref().and_then(|p| watermark_text(p.watermark_us)))),
-            ("checkpoint_age", text(&age)),
-            ("checkpoint_bytes", number(&|i| Some(records[i].state_bytes))),
-            ("error", text(&|i| view_error(&views[i].1))),
-        ])
+    async fn show_jobs(&self) -> Result<Outcome> {
+        Ok(rows_once(self.inner.catalog.job_rows().await?))
     }
 
     fn show_watermarks(&self, of: Option<&str>) -> Result<Outcome> {
@@ -223,7 +200,7 @@ impl Engine {
 }
 
 /// What the job of a view does, or why there is none.
-fn view_state(view: &ViewEntry, record: &JobRecord) -> &'static str {
+pub(super) fn view_state(view: &ViewEntry, record: &JobRecord) -> &'static str {
     match &view.job {
         Some(job) => job_state(job),
         None if view.problem.is_some() => "failed",
@@ -232,7 +209,7 @@ fn view_state(view: &ViewEntry, record: &JobRecord) -> &'static str {
     }
 }
 
-fn view_error(view: &ViewEntry) -> Option<String> {
+pub(super) fn view_error(view: &ViewEntry) -> Option<String> {
     match &view.job {
         Some(job) => job.outcome().and_then(Result::err).map(|error| error.to_string()),
         None => view.problem.as_ref().map(|problem| problem.to_string()),
@@ -248,7 +225,7 @@ fn job_state(job: &crate::runtime::JobHandle) -> &'static str {
     }
 }
 
-fn watermark_text(w: i64) -> Option<String> {
+pub(super) fn watermark_text(w: i64) -> Option<String> {
     match w {
         watermark::NONE => None,
         watermark::END => Some("end of input".to_owned()),
@@ -284,19 +261,28 @@ pub(super) fn sql_type(data_type: &DataType) -> String {
 }
 
 pub(super) fn table(columns: Vec<(&str, Column)>) -> Result<Outcome> {
+    columns_of(columns).map(rows_once)
+}
+
+/// Columns as one batch.
+pub(super) fn columns_of(columns: Vec<(&str, Column)>) -> Result<RecordBatch> {
     let mut fields = Vec::new();
     let mut arrays: Vec<ArrayRef> = Vec::new();
     for (name, column) in columns {
         let array: ArrayRef = match column {
             Column::Text(values) => Arc::new(StringArray::from(values)),
             Column::Number(values) => Arc::new(Int64Array::from(values)),
+            Column::Time(values) => Arc::new(TimestampMicrosecondArray::from(values).with_timezone("UTC")),
         };
         fields.push(Field::new(name, array.data_type().clone(), true));
         arrays.push(array);
     }
-    let schema = Arc::new(Schema::new(fields));
-    let rows = RecordBatch::try_new(Arc::clone(&schema), arrays)
-        .map_err(|e| Error::internal("a table of SHOW does not fit together").with_source(e))?;
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)
+        .map_err(|e| Error::internal("a table of SHOW does not fit together").with_source(e))
+}
+
+fn rows_once(rows: RecordBatch) -> Outcome {
+    let schema = rows.schema();
     let rows = RecordBatchStreamAdapter::new(Arc::clone(&schema), futures::stream::iter([Ok(rows)]));
-    Ok(Outcome::Rows { schema, rows: Box::pin(rows) })
+    Outcome::Rows { schema, rows: Box::pin(rows) }
 }

@@ -88,6 +88,7 @@ impl ResultSink for ViewSink {
             late: output.late,
             rejects,
             windows,
+            runs: Vec::new(),
             counts: output.counts,
             job,
             files: file.into_iter().collect(),

@@ -169,6 +169,7 @@ impl Engine {
         let entry = ViewEntry { graph, reader, writer, text: create.text, sources, job, problem: None };
         self.inner.catalog.insert_view(&name, entry);
         self.inner.catalog.save().await?;
+        self.start_automatic(&name, &create.query);
         Ok(Outcome::done("CREATE MATERIALIZED VIEW"))
     }
 

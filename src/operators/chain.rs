@@ -13,8 +13,9 @@ use super::result_join::ResultJoin;
 use super::rows::RowsOperator;
 use super::static_join::StaticJoin;
 use super::whole_window::WholeWindow;
-use crate::change::Changes;
+use crate::change::{ChangeKind, Changes, Reason};
 use crate::error::{Error, Result};
+use crate::watermark;
 use crate::window::Window;
 
 /// Operators above a view's first window, in order, and the publisher after them.
@@ -181,6 +182,44 @@ impl ResultChain {
         }
         Ok(changes)
     }
+}
+
+/// The rows that `graph` makes of `values`, all that its first window has: what its view holds once every window has
+/// expired. Each identity is among them at most once.
+///
+/// # Errors
+/// As [`ResultChain::on_changes`].
+pub fn settle(graph: &OperatorGraph, values: Vec<RecordBatch>) -> Result<Vec<RecordBatch>> {
+    let first = graph.nodes.iter().position(|node| matches!(node.operator, Operator::Window(_)));
+    let first = first.ok_or_else(|| Error::internal("an operator graph without a window"))?;
+    let upsert = |rows| Changes { kind: ChangeKind::Upsert, reason: Reason::Initial, rows };
+    let mut changes: Vec<Changes> = values.into_iter().map(upsert).collect();
+    for node in &graph.nodes[first + 1..] {
+        if let Operator::StaticJoin(_) = node.operator {
+            return Err(Error::unsupported("a batch run of a view that joins the results of its window")
+                .with_hint("join the rows below the window, or join when reading the view"));
+        }
+        let mut given = Vec::new();
+        match stage(graph, node)? {
+            Stage::Join(_) => return Err(Error::internal("a join that was refused")),
+            Stage::Rows(rows) => {
+                for change in changes {
+                    given.extend(rows.on_changes(change)?);
+                }
+            }
+            Stage::Nested(mut nested) => {
+                changes.iter().try_for_each(|change| nested.on_changes(change))?;
+                nested.on_watermark(watermark::END, &mut given)?;
+            }
+            Stage::Whole(mut whole) => {
+                changes.iter().try_for_each(|change| whole.on_changes(change, &mut given))?;
+                whole.on_watermark(watermark::END, &mut given)?;
+            }
+        }
+        given.retain(|change| change.kind == ChangeKind::Upsert && change.rows.num_rows() > 0);
+        changes = given;
+    }
+    Ok(changes.into_iter().map(|change| change.rows).collect())
 }
 
 fn stage(graph: &OperatorGraph, node: &Node) -> Result<Stage> {

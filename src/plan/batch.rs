@@ -13,8 +13,10 @@
 use std::sync::Arc;
 
 use arrow::datatypes::DataType;
+use datafusion::catalog::TableProvider;
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{Column, NullHandling, Result as DfResult, UnnestOptions};
+use datafusion::common::{Column, NullHandling, Result as DfResult, ScalarValue, UnnestOptions};
+use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::functions::core::expr_ext::FieldAccessor;
 use datafusion::functions_aggregate::min_max::{max_udaf, min_udaf};
 use datafusion::functions_aggregate::sum::sum_udaf;
@@ -23,13 +25,14 @@ use datafusion::functions_nested::range::range;
 use datafusion::functions_window::expr_fn::lag;
 use datafusion::logical_expr::expr::WindowFunction;
 use datafusion::logical_expr::{
-    AggregateUDF, Expr, ExprFunctionExt, ExprSchemable, LogicalPlan, LogicalPlanBuilder, WindowFrame,
+    AggregateUDF, Expr, ExprFunctionExt, ExprSchemable, LogicalPlan, LogicalPlanBuilder, TableScan, WindowFrame,
     WindowFunctionDefinition, cast, lit, when,
 };
 
+use super::batch_scan::BatchTable;
 use super::calendar_function::windows_function;
 use super::error::from_datafusion;
-use super::source_table::unqualified;
+use super::source_table::{SourceTable, unqualified};
 use super::window_node::{WINDOW_END, WINDOW_START, WINDOW_TIME, WindowAssign, instant_type};
 use crate::error::Result;
 use crate::window::{ExactGrid, WindowKind};
@@ -42,27 +45,59 @@ const SESSION: &str = "__session";
 const FIRST: &str = "__first";
 const LAST: &str = "__last";
 
-/// Replaces every [`WindowAssign`] of `plan`.
+/// Replaces every [`WindowAssign`] of `plan`, and has its sources read as a batch reads them.
 pub(super) fn lower_windows(plan: LogicalPlan) -> Result<LogicalPlan> {
-    plan.transform_up_with_subqueries(|node| match WindowAssign::of(&node) {
-        Some(assign) => Ok(Transformed::yes(lower(assign)?)),
-        None => Ok(Transformed::yes(node.recompute_schema()?)),
+    plan.transform_up_with_subqueries(|node| match (WindowAssign::of(&node), &node) {
+        (Some(assign), _) => Ok(Transformed::yes(lower(assign, (None, None))?)),
+        (None, LogicalPlan::TableScan(scan)) => match source_of(scan) {
+            Some(source) => Ok(Transformed::yes(read_by(scan, Arc::new(BatchTable(source)))?)),
+            None => Ok(Transformed::no(node)),
+        },
+        _ => Ok(Transformed::yes(node.recompute_schema()?)),
     })
     .map(|t| t.data)
     .map_err(from_datafusion)
 }
 
-fn lower(assign: &WindowAssign) -> DfResult<LogicalPlan> {
-    let input = LogicalPlanBuilder::from(assign.input.clone());
-    let time_type = assign.time.get_type(assign.input.schema())?;
-    let time =
-        if time_type == instant_type() { assign.time.clone() } else { cast(assign.time.clone(), instant_type()) };
-    let rows = input.filter(assign.time.clone().is_not_null())?;
+/// The source that `scan` reads, if it is one of ours.
+pub(super) fn source_of(scan: &TableScan) -> Option<SourceTable> {
+    source_as_provider(&scan.source).ok()?.downcast_ref::<SourceTable>().cloned()
+}
+
+/// The same scan of another table, all its columns.
+pub(super) fn read_by(scan: &TableScan, table: Arc<dyn TableProvider>) -> DfResult<LogicalPlan> {
+    LogicalPlanBuilder::scan(scan.table_name.clone(), provider_as_source(table), scan.projection.clone())?.build()
+}
+
+/// The node as DataFusion operators. Of the rows only those with event times in `[from, to)` are read, µs; who says so
+/// knows that the windows wanted have no others.
+pub(super) fn lower(assign: &WindowAssign, times: (Option<i64>, Option<i64>)) -> DfResult<LogicalPlan> {
+    let time = time_of(assign)?;
+    let mut rows = LogicalPlanBuilder::from(assign.input.clone()).filter(assign.time.clone().is_not_null())?;
+    if let Some(from) = times.0 {
+        rows = rows.filter(time.clone().gt_eq(instant(from)))?;
+    }
+    if let Some(to) = times.1 {
+        rows = rows.filter(time.clone().lt(instant(to)))?;
+    }
     match (assign.spec.kind(), assign.spec.exact()) {
         (WindowKind::Session { gap_us }, _) => sessions(assign, rows, time, gap_us),
         (_, Some(grid)) => exact(assign, rows, time, grid),
         (_, None) => calendar(assign, rows, time),
     }
+}
+
+/// The event time as an instant.
+fn time_of(assign: &WindowAssign) -> DfResult<Expr> {
+    Ok(match assign.time.get_type(assign.input.schema())? == instant_type() {
+        true => assign.time.clone(),
+        false => cast(assign.time.clone(), instant_type()),
+    })
+}
+
+/// An instant given in µs.
+pub(super) fn instant(us: i64) -> Expr {
+    lit(ScalarValue::TimestampMicrosecond(Some(us), Some("UTC".into())))
 }
 
 /// The columns of the node's input.

@@ -4,11 +4,14 @@ use std::sync::Arc;
 
 use arrow::array::{Int32Array, Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Schema, SchemaRef, TimeUnit};
+use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::{DFSchema, Result as DfResult};
+use datafusion::datasource::TableType;
 use datafusion::datasource::file_format::parquet::ParquetFormat;
 use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column as PhysicalColumn;
 use datafusion::physical_plan::ExecutionPlan;
@@ -29,11 +32,41 @@ use crate::operators::graph::SourceSpec;
 #[derive(Debug, Clone)]
 pub struct BatchDecode(pub Arc<dyn DecodePool>);
 
-/// Scans `table` to its end.
+/// A source as a batch plan reads it. Predicates may be pushed into it, since no watermark has to see every row.
+#[derive(Debug)]
+pub(super) struct BatchTable(pub SourceTable);
+
+#[async_trait]
+impl TableProvider for BatchTable {
+    fn schema(&self) -> SchemaRef {
+        self.0.schema()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        _limit: Option<usize>,
+    ) -> DfResult<Arc<dyn ExecutionPlan>> {
+        scan(&self.0, state, projection, filters).await
+    }
+
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> DfResult<Vec<TableProviderFilterPushDown>> {
+        Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
+    }
+}
+
+/// Scans `table` to its end. Rows that `filters` rule out may be left out.
 pub(super) async fn scan(
     table: &SourceTable,
     state: &dyn Session,
     projection: Option<&Vec<usize>>,
+    filters: &[Expr],
 ) -> DfResult<Arc<dyn ExecutionPlan>> {
     if !table.is_bounded() {
         return Err(external(
@@ -47,7 +80,7 @@ pub(super) async fn scan(
     let with_position = declared.len() < wanted.len();
     let physical = table.physical_columns(&declared).map_err(external)?;
     let mut schema: SchemaRef = Arc::new(table.source().schema().project(&physical)?);
-    if !with_position && let Some(plan) = parquet(table, state, &schema, wanted).await? {
+    if !with_position && let Some(plan) = parquet(table, state, &schema, wanted, filters).await? {
         return Ok(plan);
     }
     let pool = match state.config().get_extension::<BatchDecode>() {
@@ -99,25 +132,29 @@ async fn parquet(
     state: &dyn Session,
     schema: &SchemaRef,
     wanted: &[usize],
+    filters: &[Expr],
 ) -> DfResult<Option<Arc<dyn ExecutionPlan>>> {
-    let Some(path) = table.parquet() else { return Ok(None) };
+    let Some(paths) = table.parquet() else { return Ok(None) };
     let direct = wanted.iter().all(|c| matches!(table.columns()[*c].value, ColumnValue::Physical(_)));
-    if !direct || wanted.is_empty() {
+    if !direct || wanted.is_empty() || paths.is_empty() {
         return Ok(None);
     }
-    let url = ListingTableUrl::parse(path)?;
-    let options = ListingOptions::new(Arc::new(ParquetFormat::default()));
-    let Ok(files) = options.infer_schema(state, &url).await else { return Ok(None) };
-    let as_declared = schema.fields().iter().all(|field| {
-        files.field_with_name(field.name()).is_ok_and(|file| same_values(file.data_type(), field.data_type()))
-    });
-    if !as_declared {
-        return Ok(None);
+    let urls = paths.iter().map(ListingTableUrl::parse).collect::<DfResult<Vec<_>>>()?;
+    let options = ListingOptions::new(Arc::new(ParquetFormat::default().with_enable_pruning(true)));
+    for url in &urls {
+        let Ok(files) = options.infer_schema(state, url).await else { return Ok(None) };
+        let as_declared = schema.fields().iter().all(|field| {
+            files.field_with_name(field.name()).is_ok_and(|file| same_values(file.data_type(), field.data_type()))
+        });
+        if !as_declared {
+            return Ok(None);
+        }
     }
-    let config = ListingTableConfig::new(url).with_listing_options(options).with_schema(Arc::clone(schema));
+    let config =
+        ListingTableConfig::new_with_multi_paths(urls).with_listing_options(options).with_schema(Arc::clone(schema));
     let order: Vec<usize> =
         wanted.iter().map(|column| schema.index_of(table.columns()[*column].field.name())).collect::<Result<_, _>>()?;
-    ListingTable::try_new(config)?.scan(state, Some(&order), &[], None).await.map(Some)
+    ListingTable::try_new(config)?.scan(state, Some(&order), filters, None).await.map(Some)
 }
 
 /// Whether reading `file` as `declared` is the same values: only the representation of texts and the zone of instants

@@ -30,6 +30,9 @@ use super::{group_window, window_call};
 use crate::error::{Error, Result};
 use crate::sql::walk::{Look, Step, look};
 
+/// Where relations that tell of the engine itself are.
+const SYSTEM_SCHEMA: &str = "system";
+
 /// Macro views may use each other this deep.
 const MACRO_DEPTH_MAX: usize = 32;
 
@@ -200,6 +203,13 @@ impl<'a> QueryContext<'a> {
                 self.tables.insert(key, provider_as_source(table));
                 return Ok(());
             }
+        }
+        if let TableReference::Partial { schema, .. } = &relation.name
+            && &**schema == SYSTEM_SCHEMA
+            && let Some(table) = catalog.relation(&relation.name.to_string(), None).await?
+        {
+            self.tables.insert(key, provider_as_source(table));
+            return Ok(());
         }
         if let Ok(schema) = self.state.schema_for_ref(relation.name.clone())
             && let Some(table) = schema.table(relation.name.table()).await.map_err(from_datafusion)?

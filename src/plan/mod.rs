@@ -16,6 +16,7 @@
 mod aggregate;
 mod batch;
 mod batch_scan;
+mod batch_windows;
 mod calendar_function;
 mod chain;
 mod constant;
@@ -58,10 +59,13 @@ use datafusion::physical_plan::{ExecutionPlan, displayable};
 use datafusion::sql::sqlparser::ast;
 
 pub use self::batch_scan::BatchDecode;
+pub use self::batch_windows::{PinnedInput, WindowRange};
 use self::error::external;
 pub use self::error::from_datafusion;
 pub use self::policy::policy_of;
-pub use self::source_table::{ColumnValue, SourceLimits, SourceTable, TableColumn, TableWatermark};
+pub use self::source_table::{
+    BatchInput, BatchStore, ColumnValue, SourceLimits, SourceTable, TableColumn, TableWatermark,
+};
 use crate::error::Result;
 use crate::operators::graph::OperatorGraph;
 use crate::sql::statement::StreamQuery;

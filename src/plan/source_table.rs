@@ -16,7 +16,7 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use super::error::from_datafusion;
 use super::shift::by_arithmetic;
-use crate::connectors::{Boundedness, Source};
+use crate::connectors::{Boundedness, Coverage, PinnedSource, Source};
 use crate::error::Result;
 use crate::operators::graph::{SourceSpec, WatermarkPlan};
 use crate::watermark::WatermarkSpec;
@@ -65,6 +65,31 @@ pub struct SourceLimits {
     pub rejects_max: Option<u64>,
 }
 
+/// Where the rows a source has read are kept for batch runs: an archive, or a folder beside it.
+#[async_trait]
+pub trait BatchStore: Debug + Send + Sync {
+    /// What is there now.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` from the store, `Invalid` if there is nothing.
+    async fn pin(&self, session: &dyn Session) -> Result<BatchInput>;
+
+    /// Rows before this event time, µs, may be gone: windows that begin before it cannot be made anew (`archive_retention`,
+    /// `batch_retention`).
+    fn complete_from_us(&self, now_us: i64) -> Option<i64>;
+}
+
+/// Rows of a source, fixed.
+#[derive(Debug, Clone)]
+pub struct BatchInput {
+    /// What there was.
+    pub coverage: Coverage,
+    /// The rows. Its columns include the source table's, by name; `_split` (Utf8) and `_offset` (Int64), where it has
+    /// them, say where a row stood.
+    pub table: Arc<dyn TableProvider>,
+}
+
 /// A source with its declaration resolved: columns, event time, watermark.
 ///
 /// No filter is ever pushed into it, so that every row moves the watermark before WHERE sees it.
@@ -76,7 +101,8 @@ pub struct SourceTable {
     watermark: Option<TableWatermark>,
     limits: SourceLimits,
     has_archive: bool,
-    parquet: Option<String>,
+    parquet: Option<Vec<String>>,
+    batch_store: Option<Arc<dyn BatchStore>>,
     schema: SchemaRef,
     /// Whether every column is read, so that refused rows can be kept whole.
     whole_rows: bool,
@@ -115,6 +141,7 @@ impl SourceTable {
             limits,
             has_archive: false,
             parquet: None,
+            batch_store: None,
             schema,
             whole_rows: false,
             with_position: false,
@@ -154,13 +181,33 @@ impl SourceTable {
     /// Says that its rows are the Parquet files at `path`: a file, a folder or a pattern.
     #[must_use]
     pub fn with_parquet(mut self, path: impl Into<String>) -> Self {
-        self.parquet = Some(path.into());
+        self.parquet = Some(vec![path.into()]);
         self
     }
 
     /// Where its Parquet files are, if it is made of some.
-    pub fn parquet(&self) -> Option<&str> {
+    pub fn parquet(&self) -> Option<&[String]> {
         self.parquet.as_deref()
+    }
+
+    /// Says how a batch run gets at its rows, where that is not by reading the source again.
+    #[must_use]
+    pub fn with_batch_store(mut self, store: Arc<dyn BatchStore>) -> Self {
+        self.batch_store = Some(store);
+        self.has_archive = true;
+        self
+    }
+
+    /// Where a batch run reads, if that is not the source itself.
+    pub fn batch_store(&self) -> Option<&Arc<dyn BatchStore>> {
+        self.batch_store.as_ref()
+    }
+
+    /// The same table over `pinned`, which is its source at one moment.
+    #[must_use]
+    pub(super) fn pinned_to(&self, pinned: PinnedSource) -> Self {
+        let parquet = self.parquet.is_some() && !pinned.paths.is_empty();
+        Self { source: pinned.source, parquet: parquet.then_some(pinned.paths), ..self.clone() }
     }
 
     /// Whether a batch run can read its rows again.
@@ -335,9 +382,9 @@ impl TableProvider for SourceTable {
         &self,
         state: &dyn Session,
         projection: Option<&Vec<usize>>,
-        _filters: &[Expr],
+        filters: &[Expr],
         _limit: Option<usize>,
     ) -> DfResult<Arc<dyn ExecutionPlan>> {
-        super::batch_scan::scan(self, state, projection).await
+        super::batch_scan::scan(self, state, projection, filters).await
     }
 }

@@ -31,7 +31,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::TryStreamExt;
 
 use super::files::{self, NewFile, arrow_error};
-use super::schema::{column, rejects_schema, window_status_schema, with_epoch};
+use super::schema::{column, rejects_schema, window_runs_schema, window_status_schema, with_epoch};
 use super::state::{Shared, ViewState};
 use super::table::Table;
 use crate::checkpoint::{FileEntry, FileRole, TableId};
@@ -82,8 +82,10 @@ impl Layout {
                 let (schema, identity) = (Arc::clone(&stored.results), stored.identity.len());
                 Ok(Self { schema, order, identity, losers: Losers::Keep })
             }
-            TableId::Windows => {
-                let schema = with_epoch(&window_status_schema());
+            TableId::Windows | TableId::Runs => {
+                let is_status = table == &TableId::Windows;
+                let schema = if is_status { window_status_schema() } else { window_runs_schema() };
+                let schema = with_epoch(&schema);
                 named(schema, &["window_start", "window_end", column::EPOCH], 2, Losers::Drop)
             }
             TableId::Late => {
@@ -351,7 +353,7 @@ impl<'a> Output<'a> {
         let encoded = encoded.map_err(|e| Error::internal("encoding a data file failed").with_source(e))?;
         let NewFile { mut entry, bytes } = encoded?;
         entry.role = self.role;
-        entry.single |= self.table == &TableId::Windows;
+        entry.single |= self.table.holds_newest_rows();
         self.shared.storage.put(&self.shared.paths.file(self.table, &entry.path), bytes).await?;
         self.written.push(entry);
         Ok(())

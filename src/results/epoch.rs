@@ -25,6 +25,9 @@ pub struct Epoch {
     /// Status of the windows that changed, shaped as [`window_status_schema`](super::schema::window_status_schema).
     /// The newest row of a window replaces the one before.
     pub windows: Vec<RecordBatch>,
+    /// What a batch run made of windows, shaped as [`window_runs_schema`](super::schema::window_runs_schema). The newest row
+    /// of a window replaces the one before.
+    pub runs: Vec<RecordBatch>,
     /// Totals of the job up to and including this epoch.
     pub counts: FateCounts,
     /// The job's own state, kept and not looked at.

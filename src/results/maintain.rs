@@ -134,7 +134,7 @@ impl SharedWriter {
         let state = shared.state();
         for table in state.tables() {
             let layout = Layout::of(shared, table)?;
-            let every_row_supersedes = table == &TableId::Windows;
+            let every_row_supersedes = table.holds_newest_rows();
             for (partition, files) in by_partition(&state, table) {
                 let chosen = match urge {
                     Urge::Due => self.choose_due(&files, layout.resolves(), every_row_supersedes),

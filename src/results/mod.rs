@@ -30,6 +30,7 @@ mod table;
 mod tests;
 #[cfg(test)]
 mod upkeep_tests;
+mod windows;
 pub mod writer;
 
 pub use epoch::{CommittedEpoch, Epoch};

@@ -8,10 +8,11 @@ use datafusion::datasource::{MemTable, provider_as_source};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 
 use super::history::HistoryTable;
-use super::schema::{ViewTable, rejects_schema, window_status_schema, with_epoch};
+use super::schema::{ViewTable, rejects_schema, window_runs_schema, window_status_schema, with_epoch};
 use super::state::{Phase, Shared, ViewState, load};
 use super::subscribe::{Since, Subscription};
 use super::table::{Resolve, StoredTable, Table};
+use super::windows::windows_with_runs;
 use super::writer::{ViewWriter, check_columns};
 use crate::checkpoint::TableId;
 use crate::clock::Clock;
@@ -31,10 +32,14 @@ pub enum Read {
     AsOf(i64),
     /// `v$history`: every version, with the change from the one before it in `<column>_change`.
     History,
+    /// The latest version of each identity, deleted ones too: what a batch run compares with.
+    Current,
     /// Every version, as stored.
     All,
     /// `v$windows`: the status of each window.
     Windows,
+    /// What batch runs have made of windows.
+    Runs,
     /// `v$late`: refused rows.
     Late,
 }
@@ -124,6 +129,15 @@ impl ViewReader {
         self.shared.state().epoch
     }
 
+    /// Waits for an epoch after `epoch`, or the end of writing. Gives the last epoch, and whether more may come.
+    pub async fn next_epoch_after(&self, epoch: u64) -> (u64, bool) {
+        let mut state = self.shared.watch();
+        // The sender lives in `self`, so waiting cannot fail.
+        let _ = state.wait_for(|state| state.epoch > epoch || state.phase != Phase::Live).await;
+        let state = self.shared.state();
+        (state.epoch, state.phase == Phase::Live)
+    }
+
     /// Totals of the job as of the last epoch seen.
     pub fn counts(&self) -> FateCounts {
         self.shared.state().counts.clone()
@@ -142,9 +156,12 @@ impl ViewReader {
     /// The columns of `read`. The SELECT columns come first; in history their changes follow them.
     pub fn schema(&self, read: Read) -> SchemaRef {
         match read {
-            Read::Latest | Read::Final | Read::AsOf(_) | Read::All => Arc::clone(&self.shared.stored.results),
+            Read::Latest | Read::Final | Read::AsOf(_) | Read::Current | Read::All => {
+                Arc::clone(&self.shared.stored.results)
+            }
             Read::History => super::history::schema(&self.shared.stored),
             Read::Windows => with_epoch(&window_status_schema()),
+            Read::Runs => with_epoch(&window_runs_schema()),
             Read::Late => Arc::clone(&self.shared.stored.late),
         }
     }
@@ -166,8 +183,16 @@ impl ViewReader {
                 self.check_instant(t_us)?;
                 table(TableId::Results, Some(Resolve::as_of(stored, t_us)))
             }
+            Read::Current => table(TableId::Results, Some(Resolve::current(stored))),
             Read::All => table(TableId::Results, None),
-            Read::Windows => table(TableId::Windows, Some(Resolve::windows(&schema))),
+            Read::Windows => {
+                let windows: Arc<dyn TableProvider> = table(TableId::Windows, Some(Resolve::windows(&schema)));
+                match self.shared.state().files(&TableId::Runs).is_empty() {
+                    true => windows,
+                    false => return windows_with_runs(windows, self.provider(Read::Runs)?),
+                }
+            }
+            Read::Runs => table(TableId::Runs, Some(Resolve::windows(&schema))),
             Read::Late => table(TableId::Late, None),
             Read::History => return Ok(Arc::new(HistoryTable::new(Table::new(&self.shared, TableId::Results)))),
         })

@@ -205,6 +205,23 @@ pub fn window_status_schema() -> SchemaRef {
     ]))
 }
 
+/// Columns of what a batch run made of a window, without `_epoch`. The counts are the window's when the run began: more
+/// since then means that rows have come which it may not have seen.
+pub fn window_runs_schema() -> SchemaRef {
+    let count = |name: &str| Field::new(name, DataType::Int64, false);
+    Arc::new(Schema::new(vec![
+        Field::new("window_start", instant(), false),
+        Field::new("window_end", instant(), false),
+        // Whether a FINALIZE has made it final, this run or one before.
+        Field::new("is_final", DataType::Boolean, false),
+        // Fingerprint of the input the run covered (NULL: it met the window alive and left it), and of the newest FINALIZE.
+        Field::new("coverage", DataType::Utf8, true),
+        Field::new("final_coverage", DataType::Utf8, true),
+        count("taken"),
+        count("refused"),
+    ]))
+}
+
 /// Columns of a rejected row.
 pub fn rejects_schema() -> SchemaRef {
     Arc::new(Schema::new(vec![

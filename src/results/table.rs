@@ -163,6 +163,11 @@ impl Resolve {
         }
     }
 
+    /// As the latest, and deleted ones show.
+    pub fn current(stored: &StoredSchema) -> Self {
+        Self { deleted: None, ..Self::latest(stored) }
+    }
+
     pub fn highest_final(stored: &StoredSchema) -> Self {
         let is_final = Some(stored.index(column::IS_FINAL));
         let latest = Self::latest(stored);

@@ -24,7 +24,7 @@ use super::delta::DeltaLog;
 use super::epoch::{CommittedEpoch, Epoch};
 use super::files::{self, NewFile, Stamp};
 use super::reader::ViewReader;
-use super::schema::{ViewTable, column, rejects_schema, window_status_schema, with_epoch};
+use super::schema::{ViewTable, column, rejects_schema, window_runs_schema, window_status_schema, with_epoch};
 use super::state::{EpochRows, Loaded, Phase, Shared, load};
 use crate::checkpoint::recovery::{Facts, pending_commits};
 use crate::checkpoint::{FileRole, Manifest, TableChange, TableId, ViewPaths};
@@ -531,6 +531,7 @@ impl ViewWriter {
                 TableId::Results => (Arc::clone(&shared.stored.results), true),
                 TableId::Late => (Arc::clone(&shared.stored.late), false),
                 TableId::Windows => (with_epoch(&window_status_schema()), false),
+                TableId::Runs => (with_epoch(&window_runs_schema()), false),
                 TableId::Rejects(_) => (rejects_schema(), false),
             };
             let folder = shared.paths.table(table);
@@ -599,9 +600,10 @@ impl NewFiles {
         }
         let late = (TableId::Late, Arc::clone(&stored.late), &epoch.late);
         let windows = (TableId::Windows, with_epoch(&window_status_schema()), &epoch.windows);
+        let runs = (TableId::Runs, with_epoch(&window_runs_schema()), &epoch.runs);
         let rejects =
             epoch.rejects.iter().map(|(source, batches)| (TableId::Rejects(source.clone()), rejects_schema(), batches));
-        for (table, schema, batches) in [late, windows].into_iter().chain(rejects) {
+        for (table, schema, batches) in [late, windows, runs].into_iter().chain(rejects) {
             let conformed = batches.iter().map(|batch| files::conform(&schema, batch, stamp.epoch));
             let conformed = conformed.collect::<Result<Vec<_>>>()?;
             let rows = arrow::compute::concat_batches(&schema, &conformed).map_err(files::arrow_error)?;

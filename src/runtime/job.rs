@@ -84,6 +84,7 @@ pub struct JobSpec {
 #[derive(Debug)]
 pub(super) enum Control {
     Epoch(oneshot::Sender<()>),
+    Raise(i64, oneshot::Sender<()>),
     Pause,
     Resume,
     Stop(oneshot::Sender<()>),
@@ -174,6 +175,17 @@ impl JobHandle {
         waiting.await.map_err(|_| self.closed())
     }
 
+    /// Raises W to `w` after the rows read so far, if it is lower, and ends the epoch: windows whose time that is close and
+    /// expire, and rows that come later find them so.
+    ///
+    /// # Errors
+    /// `Closed` if the job has ended.
+    pub async fn raise(&self, w: i64) -> Result<()> {
+        let (done, waiting) = oneshot::channel();
+        self.ask(Control::Raise(w, done)).await?;
+        waiting.await.map_err(|_| self.closed())
+    }
+
     /// Stops reading until [`JobHandle::resume`].
     ///
     /// # Errors
@@ -249,6 +261,19 @@ impl JobHandle {
     fn closed(&self) -> Error {
         Error::new(ErrorKind::Closed, format!("the job has ended: view=`{}`", self.name))
     }
+}
+
+/// Runs `work` to its end, whether or not the future this gives is dropped before.
+///
+/// # Errors
+/// What `work` fails with; `Internal` if it panics.
+pub async fn complete<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+    tokio::spawn(work).await.map_err(|e| panicked("a statement", e))?
+}
+
+/// Runs `work` beside everything else, to its end.
+pub fn detach(work: impl Future<Output = ()> + Send + 'static) {
+    tokio::spawn(work);
 }
 
 /// Starts `spec` on the current tokio runtime.

@@ -20,7 +20,7 @@ mod sequencer;
 mod worker;
 
 pub use background::Background;
-pub use job::{Epochs, JobHandle, JobOptions, JobProgress, JobSpec, late_columns, spawn};
+pub use job::{Epochs, JobHandle, JobOptions, JobProgress, JobSpec, complete, detach, late_columns, spawn};
 pub use pool::TaskPool;
 pub use recovery::{Recovered, live_from_us};
 pub use repeat::{Again, repeat};

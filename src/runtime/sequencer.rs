@@ -242,19 +242,26 @@ impl SequencerTask {
 
     async fn on_control(&mut self, control: Control) -> Result<Option<Ended>> {
         match control {
-            Control::Epoch(done) => {
-                self.drain()?;
-                while let Next::Rows(rows) = self.sequencer.next()? {
-                    self.on_rows(rows).await?;
-                }
-                self.watermark_rose().await?;
-                self.end_epoch(None, Some(done)).await?;
-            }
+            Control::Epoch(done) => self.epoch_after_all(None, done).await?,
+            Control::Raise(w, done) => self.epoch_after_all(Some(w), done).await?,
             Control::Pause => self.paused = true,
             Control::Resume => self.paused = false,
             Control::Stop(done) => return Ok(Some(Ended::Stopped(Some(done)))),
         }
         Ok(None)
+    }
+
+    /// Ends the epoch after all rows read so far, W at least at `raised`.
+    async fn epoch_after_all(&mut self, raised: Option<i64>, done: oneshot::Sender<()>) -> Result<()> {
+        self.drain()?;
+        while let Next::Rows(rows) = self.sequencer.next()? {
+            self.on_rows(rows).await?;
+        }
+        if let Some(w) = raised {
+            self.sequencer.raise(w);
+        }
+        self.watermark_rose().await?;
+        self.end_epoch(None, Some(done)).await
     }
 
     /// Takes what has been read already, without waiting.

@@ -266,7 +266,10 @@ impl Database {
             let column = source.columns.iter().position(|column| Some(&column.name.node) == event_time);
             self.event_times.push((source.name.node.clone(), column.unwrap_or(0)));
         }
-        if matches!(statement, Statement::Select(_) | Statement::Show(_) | Statement::Passthrough(_)) {
+        if matches!(
+            statement,
+            Statement::Select(_) | Statement::Show(_) | Statement::Passthrough(_) | Statement::Run(_)
+        ) {
             self.end_epochs().await?;
         }
         // A plain SELECT is a statement of its own; what passes through may be one that only this session knows.

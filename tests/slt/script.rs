@@ -17,8 +17,8 @@ use arrow::compute::concat_batches;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use highwater::connectors::{
-    Boundedness, Notes, Offsets, Position, ReadOptions, Source, SourceBatch, SourceDefinition, Split, SplitEvent,
-    SplitReader,
+    Boundedness, Coverage, Notes, Offsets, PinnedSource, Position, ReadOptions, Source, SourceBatch, SourceDefinition,
+    Split, SplitEvent, SplitReader,
 };
 use highwater::{Error, Result};
 
@@ -197,6 +197,19 @@ impl Source for Script {
         state.readers_ever += 1;
         state.readers.insert(id, Asked::default());
         Ok(Box::new(Reader { script: self.clone(), id, split: Arc::clone(&split.name), offset, options }))
+    }
+
+    async fn pinned(&self) -> Result<Option<PinnedSource>> {
+        let state = lock(&self.state);
+        let splits = state.logs.iter().map(|(name, log)| (name.to_string(), log.rows.num_rows() as u64)).collect();
+        let logs = state.logs.iter().map(|(name, log)| (Arc::clone(name), Log { rows: log.rows.clone(), ended: true }));
+        let state = State { logs: logs.collect(), ..State::default() };
+        let pinned = Self {
+            schema: Arc::clone(&self.schema),
+            boundedness: Boundedness::Bounded,
+            state: Arc::new(Mutex::new(state)),
+        };
+        Ok(Some(PinnedSource { coverage: Coverage::Rows { splits }, source: Arc::new(pinned), paths: vec![] }))
     }
 }
 

@@ -26,6 +26,8 @@ pub(crate) struct FoundFile {
     pub(crate) changed_us: i64,
     /// A plain file, whose size means something; no pipe or device.
     pub(crate) regular: bool,
+    /// It may be written to: an unfinished last line is none yet.
+    pub(crate) growing: bool,
 }
 
 impl FoundFile {
@@ -39,6 +41,7 @@ impl FoundFile {
             id: file_id(&meta),
             changed_us: changed_us(&meta),
             regular: meta.is_file(),
+            growing: false,
         })
     }
 }
@@ -67,6 +70,8 @@ pub(crate) struct PathPattern {
     glob: Option<glob::Pattern>,
     /// Only the file of this name.
     only: Option<Arc<str>>,
+    /// The files as they were listed once.
+    listed: Option<Arc<[FoundFile]>>,
 }
 
 impl PathPattern {
@@ -88,13 +93,19 @@ impl PathPattern {
         }
         let exists = Path::new(local).exists();
         if exists || !local.contains(['*', '?', '[']) {
-            return Ok(Self { text: text.to_string(), root: PathBuf::from(local), glob: None, only: None });
+            return Ok(Self {
+                text: text.to_string(),
+                root: PathBuf::from(local),
+                glob: None,
+                only: None,
+                listed: None,
+            });
         }
         let pattern = glob::Pattern::new(local)
             .map_err(|e| Error::invalid(format!("path '{text}' is no pattern")).with_source(e))?;
         let fixed = local.find(['*', '?', '[']).unwrap_or(0);
         let root = local[..fixed].rfind('/').map_or("", |at| &local[..=at]);
-        Ok(Self { text: text.to_string(), root: PathBuf::from(root), glob: Some(pattern), only: None })
+        Ok(Self { text: text.to_string(), root: PathBuf::from(root), glob: Some(pattern), only: None, listed: None })
     }
 
     /// The path's last part: the name of the source's one split.
@@ -105,6 +116,16 @@ impl PathPattern {
     /// The pattern cut down to its file `name`.
     pub(crate) fn only(&self, name: &Arc<str>) -> Self {
         Self { only: Some(Arc::clone(name)), ..self.clone() }
+    }
+
+    /// The pattern as far as it named the files `listed`.
+    pub(crate) fn pinned(&self, listed: Vec<FoundFile>) -> Self {
+        Self { listed: Some(listed.into()), ..self.clone() }
+    }
+
+    /// Whether its files were listed once and for all.
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.listed.is_some()
     }
 
     /// The path as given.
@@ -119,6 +140,7 @@ impl PathPattern {
     pub(crate) fn list(&self) -> Result<Vec<FoundFile>> {
         let mut found = Vec::new();
         match &self.glob {
+            _ if let Some(listed) = &self.listed => found.extend_from_slice(listed),
             Some(pattern) => {
                 let options = glob::MatchOptions { require_literal_separator: true, ..glob::MatchOptions::new() };
                 let paths = glob::glob_with(pattern.as_str(), options)

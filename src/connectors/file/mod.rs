@@ -31,7 +31,10 @@ use super::formats::json::JsonFormat;
 use super::formats::parquet::ParquetFile;
 use super::formats::text::TextFormat;
 use super::pipeline::{Pipeline, Place, Shape};
-use super::{Boundedness, ColumnDefinition, Position, ReadOptions, Source, SourceDefinition, Split, SplitReader};
+use super::{
+    Boundedness, ColumnDefinition, Coverage, CoveredFile, PinnedSource, Position, ReadOptions, Source,
+    SourceDefinition, Split, SplitReader,
+};
 use crate::error::{Error, Result};
 
 mod columnar;
@@ -71,7 +74,7 @@ enum Splitting {
 }
 
 /// Files on a local disk.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct FileSource {
     columns: Vec<ColumnDefinition>,
     schema: SchemaRef,
@@ -176,7 +179,7 @@ impl FileSource {
             return Ok(Sequence::followed(pattern, patience, self.whole_files(&split.name), from));
         }
         let listed = pattern.list()?;
-        if listed.is_empty() {
+        if listed.is_empty() && !self.pattern.is_pinned() {
             return Err(Error::invalid(format!("no file matches path='{}'", self.pattern.text())));
         }
         Sequence::bounded(listed, from)
@@ -272,7 +275,7 @@ impl Source for FileSource {
             Splitting::All => vec![self.pattern.last_part().into()],
             Splitting::PerFile => self.pattern.list()?.into_iter().map(|file| file.name).collect(),
         };
-        if names.is_empty() && self.follow.is_none() {
+        if names.is_empty() && self.follow.is_none() && !self.pattern.is_pinned() {
             return Err(Error::invalid(format!("no file matches path='{}'", self.pattern.text())));
         }
         Ok(names.into_iter().map(|name| Split { name }).collect())
@@ -298,6 +301,25 @@ impl Source for FileSource {
             current: None,
         };
         Ok(Box::new(Pipeline::try_new(producer, name, shape, options, from)?))
+    }
+
+    /// The files there are now, each up to its length. Of a followed source the last line of a file that may grow is left
+    /// out until it has its end.
+    async fn pinned(&self) -> Result<Option<PinnedSource>> {
+        let mut listed = self.pattern.list()?;
+        if self.follow.is_some() {
+            let growing = if self.splitting == Splitting::All { listed.len().saturating_sub(1) } else { 0 };
+            listed.iter_mut().skip(growing).for_each(|file| file.growing = true);
+        }
+        let covered = |file: &FoundFile| CoveredFile {
+            name: file.name.to_string(),
+            bytes: file.bytes,
+            changed_us: file.changed_us,
+        };
+        let coverage = Coverage::Files { files: listed.iter().map(covered).collect() };
+        let paths = listed.iter().map(|file| file.path.to_string_lossy().into_owned()).collect();
+        let source = Arc::new(Self { pattern: self.pattern.pinned(listed), follow: None, ..self.clone() });
+        Ok(Some(PinnedSource { coverage, source, paths }))
     }
 
     /// None where it says nothing: of a source that is followed, or of compressed text, whose rows are counted unpacked.

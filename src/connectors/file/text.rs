@@ -124,6 +124,7 @@ impl Producer for TextProducer {
                 State::Reading => target = open.records.len() + STRETCH_BYTES,
                 State::Finished => self.current = None,
                 State::AtEnd => match self.files.at_end(&open.file, open.records.end_byte())? {
+                    AtEnd::Finish if open.file.growing => self.current = None,
                     AtEnd::Finish => open.state = State::Finished,
                     AtEnd::ReadOn => open.state = State::Reading,
                     AtEnd::Wait => {
