@@ -6,6 +6,9 @@
 mod command;
 #[cfg(feature = "cli")]
 mod documents;
+#[cfg(feature = "cli")]
+mod killed;
+mod recovery;
 mod structure;
 #[cfg(all(feature = "cli", target_os = "linux"))]
 mod terminal;

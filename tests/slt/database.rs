@@ -155,7 +155,7 @@ impl Database {
             }
         }
         self.push_rows(source, split, waiting)?;
-        if self.way == Way::Recovered {
+        if self.way == Way::Recovered && !self.bound && !self.views.is_empty() {
             // What was read and is in no epoch is read again.
             self.engine.abort().await;
             self.restarts &= !1;

@@ -1,0 +1,224 @@
+//! Engines one after the other on the same data.
+//!
+//! Catches: state that is lost, counted twice or kept for ever, a definition that changed without anybody noticing.
+//! What is published row by row is in `sql/slt/recovery`; crashes in the middle of a write are in
+//! `killed.rs`.
+
+use std::sync::{Arc, Mutex};
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
+use arrow::compute::cast;
+use arrow::datatypes::SchemaRef;
+use arrow::util::display::array_value_to_string;
+use async_trait::async_trait;
+use highwater::clock::ManualClock;
+use highwater::connectors::{
+    Boundedness, Notes, Offsets, Position, ReadOptions, Source, SourceBatch, Split, SplitEvent, SplitReader,
+};
+use highwater::engine::Engine;
+use highwater::runtime::Epochs;
+use highwater::{ErrorKind, Result};
+
+const NOON_US: i64 = 1_704_110_400_000_000;
+
+const SOURCE: &str = "CREATE SOURCE s (ts TIMESTAMP(0), k VARCHAR, v BIGINT, WATERMARK FOR ts AS ts) \
+                      WITH (connector = 'log', max_future = '3650 days')";
+const VIEW: &str = "CREATE MATERIALIZED VIEW v AS SELECT window_start, k, sum(v) AS total \
+                    FROM TUMBLE(s, ts, INTERVAL '10 seconds') GROUP BY window_start, window_end, k \
+                    ALLOWED LATENESS INTERVAL '20 seconds'";
+
+/// Rows that outlive engines: seconds, key, value.
+#[derive(Debug, Clone, Default)]
+struct Log(Arc<Mutex<Vec<(i64, String, i64)>>>);
+
+#[derive(Debug)]
+struct LogSource {
+    schema: SchemaRef,
+    log: Log,
+}
+
+struct LogReader {
+    schema: SchemaRef,
+    log: Log,
+    at: usize,
+    options: ReadOptions,
+}
+
+impl Log {
+    fn push(&self, rows: &[(i64, &str, i64)]) {
+        self.0.lock().unwrap().extend(rows.iter().map(|(ts, k, v)| (*ts, (*k).to_owned(), *v)));
+    }
+
+    fn len(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+
+    /// An engine on `location`, with the rows read so far in an epoch of each view.
+    async fn engine(&self, location: &str) -> Engine {
+        let log = self.clone();
+        Engine::builder()
+            .data_dir(location)
+            .clock(Arc::new(ManualClock::new(NOON_US)))
+            .epochs(Epochs::Manual)
+            .workers(2)
+            .batch_rows(64)
+            .connector("log", move |definition| {
+                definition.option_reader().finish()?;
+                Ok(Arc::new(LogSource { schema: definition.schema(), log: log.clone() }) as Arc<dyn Source>)
+            })
+            .build()
+            .await
+            .unwrap()
+    }
+
+    /// Ends epochs until every view has read all rows.
+    async fn catch_up(&self, engine: &Engine, views: &[&str]) -> Result<()> {
+        while engine.progress().iter().any(|job| job.rows < self.len() as u64) {
+            for view in views {
+                engine.epoch(view).await?;
+            }
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Source for LogSource {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn boundedness(&self) -> Boundedness {
+        Boundedness::Live
+    }
+
+    async fn splits(&self) -> Result<Vec<Split>> {
+        Ok(vec![Split { name: "0".into() }])
+    }
+
+    async fn open(&self, _: &Split, from: Option<&Position>, options: ReadOptions) -> Result<Box<dyn SplitReader>> {
+        let at = from.map_or(0, |position| position.offset as usize);
+        Ok(Box::new(LogReader { schema: Arc::clone(&self.schema), log: self.log.clone(), at, options }))
+    }
+}
+
+#[async_trait]
+impl SplitReader for LogReader {
+    async fn next(&mut self) -> Result<SplitEvent> {
+        let rows: Vec<_> = {
+            let log = self.log.0.lock().unwrap();
+            log[self.at..log.len().min(self.at + self.options.batch_rows)].to_vec()
+        };
+        if rows.is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            return Ok(SplitEvent::Nothing);
+        }
+        let times = TimestampMicrosecondArray::from_iter_values(rows.iter().map(|(ts, ..)| ts * 1_000_000));
+        let given: [ArrayRef; 3] = [
+            Arc::new(times.with_timezone("UTC")),
+            Arc::new(StringArray::from_iter_values(rows.iter().map(|(_, k, _)| k))),
+            Arc::new(Int64Array::from_iter_values(rows.iter().map(|(.., v)| *v))),
+        ];
+        let wanted = Arc::new(self.schema.project(&self.options.projection).unwrap());
+        let columns = self.options.projection.iter().zip(wanted.fields());
+        let columns = columns.map(|(i, field)| cast(&given[*i], field.data_type()).unwrap()).collect();
+        let batch = RecordBatch::try_new(wanted, columns).unwrap();
+        let first = self.at as i64;
+        self.at += rows.len();
+        Ok(SplitEvent::Rows(SourceBatch {
+            rows: batch,
+            offsets: Offsets::From(first),
+            rejects: vec![],
+            notes: Notes::default(),
+            bytes: 0,
+            next: Position { offset: self.at as i64, token: String::new() },
+        }))
+    }
+}
+
+/// The rows of a query, one text each.
+async fn rows(engine: &Engine, sql: &str) -> Vec<String> {
+    let batches = engine.execute(sql).await.unwrap().collect().await.unwrap();
+    let row = |batch: &RecordBatch, row: usize| {
+        let cells = batch.columns().iter().map(|column| array_value_to_string(column, row).unwrap());
+        cells.collect::<Vec<_>>().join(" ")
+    };
+    batches.iter().flat_map(|batch| (0..batch.num_rows()).map(|i| row(batch, i)).collect::<Vec<_>>()).collect()
+}
+
+const TOTALS: &str = "SELECT k, total, _version FROM v ORDER BY window_start, k";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c82_a_changed_definition_is_refused_or_starts_anew() {
+    let log = Log::default();
+    let engine = log.engine("memory://c82").await;
+    engine.execute(&format!("{SOURCE}; {VIEW}")).await.unwrap();
+    log.push(&[(1, "a", 1), (11, "a", 1)]);
+    log.catch_up(&engine, &["v"]).await.unwrap();
+    engine.shutdown().await.unwrap();
+
+    let engine = log.engine("memory://c82").await;
+    // The same again, in other letters, changes nothing.
+    engine.execute(&format!("{SOURCE}; -- once more\n {}", VIEW.replace("SELECT", "select"))).await.unwrap();
+    assert_eq!(rows(&engine, TOTALS).await, ["a 1 1"]);
+    let changed = VIEW.replace("sum(v)", "sum(v) + 1");
+    let replaced = changed.replacen("CREATE", "CREATE OR REPLACE", 1);
+    for refused in [&changed, &replaced] {
+        let error = engine.execute(refused).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict);
+        assert!(error.hint().unwrap().contains("RESTART"), "{error}");
+    }
+    let other_source =
+        SOURCE.replacen("CREATE", "CREATE OR REPLACE", 1).replace("AS ts)", "AS ts - INTERVAL '1 second')");
+    let error = engine.execute(&other_source).await.unwrap_err();
+    assert!(error.message().contains("views=`v`"), "{error}");
+
+    engine.execute(&format!("{replaced} RESTART")).await.unwrap();
+    log.catch_up(&engine, &["v"]).await.unwrap();
+    assert_eq!(rows(&engine, TOTALS).await, ["a 2 1"]);
+    engine.execute(&format!("{other_source} RESTART")).await.unwrap();
+    log.catch_up(&engine, &["v"]).await.unwrap();
+    assert_eq!(rows(&engine, TOTALS).await, ["a 2 1"]);
+    engine.shutdown().await.unwrap();
+
+    let engine = log.engine("memory://c82").await;
+    assert_eq!(rows(&engine, TOTALS).await, ["a 2 1"]);
+    engine.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c96_keys_of_expired_windows_and_sessions_leave_no_state() {
+    let log = Log::default();
+    let engine = log.engine("memory://c96").await;
+    let visits = "CREATE MATERIALIZED VIEW visits AS SELECT window_start, window_end, k, count(*) AS n \
+                  FROM SESSION(TABLE s PARTITION BY k, DESCRIPTOR(ts), INTERVAL '5 seconds') \
+                  GROUP BY window_start, window_end, k";
+    engine.execute(&format!("{SOURCE}; {VIEW}; {visits}")).await.unwrap();
+    log.push(&[(0, "first", 1)]);
+    log.catch_up(&engine, &["v", "visits"]).await.unwrap();
+    let bytes = |engine: Engine| async move {
+        let jobs = engine.execute("SHOW JOBS").await.unwrap().collect().await.unwrap();
+        let bytes = jobs[0].column_by_name("checkpoint_bytes").expect("a column of SHOW JOBS");
+        (0..jobs[0].num_rows()).map(|i| array_value_to_string(bytes, i).unwrap().parse().unwrap()).collect::<Vec<u64>>()
+    };
+    let empty = bytes(engine.clone()).await;
+    let keys: Vec<String> = (0..20_000).map(|i| format!("key {i}")).collect();
+    let open: Vec<(i64, &str, i64)> = keys.iter().map(|key| (1, key.as_str(), 1)).collect();
+    log.push(&open);
+    log.catch_up(&engine, &["v", "visits"]).await.unwrap();
+    let full = bytes(engine.clone()).await;
+    log.push(&[(1000, "last", 1)]);
+    log.catch_up(&engine, &["v", "visits"]).await.unwrap();
+    engine.shutdown().await.unwrap();
+
+    let engine = log.engine("memory://c96").await;
+    log.push(&[(1001, "last", 1)]);
+    log.catch_up(&engine, &["v", "visits"]).await.unwrap();
+    let closed = bytes(engine.clone()).await;
+    for view in 0..2 {
+        assert!(full[view] > 20_000, "{empty:?} {full:?} {closed:?}");
+        assert!(closed[view] < empty[view] + 8_192, "{empty:?} {full:?} {closed:?}");
+    }
+    engine.shutdown().await.unwrap();
+}
