@@ -25,6 +25,7 @@ mod declare;
 mod enrich;
 mod error;
 pub mod explain;
+mod extremes;
 mod floats;
 mod group_window;
 mod leaf;
@@ -109,7 +110,7 @@ impl Planner {
         let plan = context::query_to_plan(query, self.catalog.as_ref(), &self.state, 0).await?;
         let plan = optimize::analyze(plan, &self.state)?;
         refuse::distinct_bit_xor(&plan)?;
-        ordered::in_arrival_order(ties::decide(floats::normalise(sum::widen(plan)?)?)?)
+        ordered::in_arrival_order(ties::decide(floats::normalise(extremes::order(sum::widen(plan)?)?)?)?)
     }
 
     /// The query as a graph for the streaming engine.

@@ -1,0 +1,263 @@
+//! `min` and `max` over floats, in the total order of SQL: −∞ < … < −0.0 < 0.0 < … < ∞ < NaN.
+//!
+//! DataFusion's grouped functions start from the largest finite number, so that the minimum of ∞ alone is a number nobody
+//! sent, and let whichever of NaN and a number comes later win, so that the order of rows shows. Here all NaN are one value,
+//! greater than every number, and the result depends on the values alone (T5). Other types stay with DataFusion's functions.
+
+use std::fmt::Debug;
+use std::sync::{Arc, LazyLock};
+
+use arrow::array::{Array, ArrayRef, ArrowNativeTypeOp, AsArray, BooleanArray, PrimitiveArray};
+use arrow::datatypes::{ArrowPrimitiveType, DataType, Float32Type, Float64Type};
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Result as DfResult, ScalarValue, internal_err};
+use datafusion::logical_expr::expr::AggregateFunction;
+use datafusion::logical_expr::function::AccumulatorArgs;
+use datafusion::logical_expr::{
+    Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, Expr, ExprSchemable, GroupsAccumulator, LogicalPlan,
+    Signature, Volatility,
+};
+
+use super::error::from_datafusion;
+use crate::error::Result;
+
+static MIN: LazyLock<Arc<AggregateUDF>> = LazyLock::new(|| udaf(End::Min));
+static MAX: LazyLock<Arc<AggregateUDF>> = LazyLock::new(|| udaf(End::Max));
+
+/// Has every `min` and `max` over floats in `plan` follow the total order.
+pub(super) fn order(plan: LogicalPlan) -> Result<LogicalPlan> {
+    plan.transform_up_with_subqueries(|node| {
+        let LogicalPlan::Aggregate(aggregate) = &node else { return Ok(Transformed::no(node)) };
+        let input = Arc::clone(aggregate.input.schema());
+        node.map_expressions(|expr| {
+            expr.transform(|e| match e {
+                Expr::AggregateFunction(AggregateFunction { func, params })
+                    if matches!(func.name(), "min" | "max")
+                        && params.args.len() == 1
+                        && matches!(params.args[0].get_type(&input)?, DataType::Float32 | DataType::Float64) =>
+                {
+                    let func = Arc::clone(if func.name() == "min" { &MIN } else { &MAX });
+                    Ok(Transformed::yes(Expr::AggregateFunction(AggregateFunction { func, params })))
+                }
+                other => Ok(Transformed::no(other)),
+            })
+        })
+    })
+    .map(|t| t.data)
+    .map_err(from_datafusion)
+}
+
+/// Which end of the order is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum End {
+    Min,
+    Max,
+}
+
+fn udaf(end: End) -> Arc<AggregateUDF> {
+    let signature = Signature::uniform(1, vec![DataType::Float32, DataType::Float64], Volatility::Immutable);
+    Arc::new(AggregateUDF::from(Extreme { end, signature }))
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Extreme {
+    end: End,
+    signature: Signature,
+}
+
+impl AggregateUDFImpl for Extreme {
+    fn name(&self) -> &str {
+        match self.end {
+            End::Min => "min",
+            End::Max => "max",
+        }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, types: &[DataType]) -> DfResult<DataType> {
+        Ok(types[0].clone())
+    }
+
+    fn accumulator(&self, args: AccumulatorArgs) -> DfResult<Box<dyn Accumulator>> {
+        match args.return_field.data_type() {
+            DataType::Float32 => Ok(Box::new(OneGroup(Extremes::<Float32Type>::of_groups(self.end, 1)))),
+            DataType::Float64 => Ok(Box::new(OneGroup(Extremes::<Float64Type>::of_groups(self.end, 1)))),
+            other => internal_err!("{} of floats over {other}", self.name()),
+        }
+    }
+
+    fn groups_accumulator_supported(&self, _: AccumulatorArgs) -> bool {
+        true
+    }
+
+    fn create_groups_accumulator(&self, args: AccumulatorArgs) -> DfResult<Box<dyn GroupsAccumulator>> {
+        match args.return_field.data_type() {
+            DataType::Float32 => Ok(Box::new(Extremes::<Float32Type>::of_groups(self.end, 0))),
+            DataType::Float64 => Ok(Box::new(Extremes::<Float64Type>::of_groups(self.end, 0))),
+            other => internal_err!("{} of floats over {other}", self.name()),
+        }
+    }
+}
+
+/// The extreme value of each group; `None` where there was none.
+#[derive(Debug)]
+struct Extremes<T: ArrowPrimitiveType> {
+    end: End,
+    found: Vec<Option<T::Native>>,
+}
+
+impl<T: ArrowPrimitiveType> Extremes<T> {
+    fn of_groups(end: End, groups: usize) -> Self {
+        Self { end, found: vec![None; groups] }
+    }
+
+    fn add(&mut self, group: usize, value: T::Native) {
+        // The total order of IEEE 754 has a NaN at each end; ∞ − ∞ is the one at ours.
+        let value = if is_nan(value) { T::Native::MAX_TOTAL_ORDER } else { value };
+        let found = &mut self.found[group];
+        let wins = found.is_none_or(|found| match self.end {
+            End::Min => value.is_lt(found),
+            End::Max => value.is_gt(found),
+        });
+        if wins {
+            *found = Some(value);
+        }
+    }
+
+    fn take(&mut self, emit_to: EmitTo) -> ArrayRef {
+        let found = emit_to.take_needed(&mut self.found);
+        Arc::new(found.into_iter().collect::<PrimitiveArray<T>>())
+    }
+}
+
+/// NaN alone is unequal to itself where numbers are compared as numbers.
+fn is_nan<N: ArrowNativeTypeOp>(value: N) -> bool {
+    value.partial_cmp(&value).is_none()
+}
+
+impl<T: ArrowPrimitiveType + Debug + Send> GroupsAccumulator for Extremes<T> {
+    fn update_batch(
+        &mut self,
+        values: &[ArrayRef],
+        groups: &[usize],
+        filter: Option<&BooleanArray>,
+        total: usize,
+    ) -> DfResult<()> {
+        self.found.resize(total, None);
+        let values = values[0].as_primitive::<T>();
+        for (row, group) in groups.iter().enumerate() {
+            let counts = filter.is_none_or(|filter| filter.is_valid(row) && filter.value(row));
+            if counts && values.is_valid(row) {
+                self.add(*group, values.value(row));
+            }
+        }
+        Ok(())
+    }
+
+    fn evaluate(&mut self, emit_to: EmitTo) -> DfResult<ArrayRef> {
+        Ok(self.take(emit_to))
+    }
+
+    fn state(&mut self, emit_to: EmitTo) -> DfResult<Vec<ArrayRef>> {
+        Ok(vec![self.take(emit_to)])
+    }
+
+    fn merge_batch(&mut self, values: &[ArrayRef], groups: &[usize], total: usize) -> DfResult<()> {
+        self.update_batch(values, groups, None, total)
+    }
+
+    fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> DfResult<Vec<ArrayRef>> {
+        let rows = values[0].len();
+        let mut each = Self::of_groups(self.end, 0);
+        each.update_batch(values, &(0..rows).collect::<Vec<_>>(), filter, rows)?;
+        each.state(EmitTo::All)
+    }
+
+    fn size(&self) -> usize {
+        self.found.capacity() * size_of::<Option<T::Native>>()
+    }
+}
+
+/// The same where there is one group.
+#[derive(Debug)]
+struct OneGroup<T: ArrowPrimitiveType>(Extremes<T>);
+
+impl<T: ArrowPrimitiveType + Debug + Send> Accumulator for OneGroup<T> {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> DfResult<()> {
+        values[0].as_primitive::<T>().iter().flatten().for_each(|value| self.0.add(0, value));
+        Ok(())
+    }
+
+    fn evaluate(&mut self) -> DfResult<ScalarValue> {
+        ScalarValue::try_from_array(&PrimitiveArray::<T>::from_iter([self.0.found[0]]), 0)
+    }
+
+    fn size(&self) -> usize {
+        size_of_val(self) + self.0.size()
+    }
+
+    fn state(&mut self) -> DfResult<Vec<ScalarValue>> {
+        Ok(vec![self.evaluate()?])
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> DfResult<()> {
+        self.update_batch(states)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::Float64Array;
+
+    use super::*;
+
+    const NUMBERS: [f64; 6] = [f64::NEG_INFINITY, -1.0, -0.0, 0.0, f64::INFINITY, f64::NAN];
+
+    fn extreme(end: End, values: &[f64]) -> f64 {
+        let mut groups = Extremes::<Float64Type>::of_groups(end, 0);
+        for value in values {
+            let one: ArrayRef = Arc::new(Float64Array::from(vec![*value]));
+            let state = groups.convert_to_state(&[one], None).unwrap();
+            groups.merge_batch(&state, &[0], 1).unwrap();
+        }
+        let grouped = groups.evaluate(EmitTo::All).unwrap().as_primitive::<Float64Type>().value(0);
+        let mut one = OneGroup(Extremes::<Float64Type>::of_groups(end, 1));
+        one.update_batch(&[Arc::new(Float64Array::from(values.to_vec()))]).unwrap();
+        let ScalarValue::Float64(Some(alone)) = one.evaluate().unwrap() else { panic!("no float") };
+        assert_eq!(grouped.to_bits(), alone.to_bits(), "{values:?}");
+        grouped
+    }
+
+    #[test]
+    fn the_extremes_of_any_pair_are_its_ends_in_either_order() {
+        for (i, low) in NUMBERS.into_iter().enumerate() {
+            for high in NUMBERS.into_iter().skip(i) {
+                for pair in [[low, high], [high, low]] {
+                    assert_eq!(extreme(End::Min, &pair).total_cmp(&low).is_eq(), !low.is_nan(), "{pair:?}");
+                    assert_eq!(extreme(End::Min, &pair).is_nan(), low.is_nan(), "{pair:?}");
+                    assert_eq!(extreme(End::Max, &pair).is_nan(), high.is_nan(), "{pair:?}");
+                    assert!(high.is_nan() || extreme(End::Max, &pair).total_cmp(&high).is_eq(), "{pair:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_negative_nan_is_a_nan() {
+        assert!(extreme(End::Max, &[-f64::NAN, 1.0]).is_nan());
+        assert_eq!(extreme(End::Min, &[-f64::NAN, 1.0]), 1.0);
+    }
+
+    #[test]
+    fn null_and_filtered_rows_do_not_count() {
+        let mut groups = Extremes::<Float64Type>::of_groups(End::Max, 0);
+        let values: ArrayRef = Arc::new(Float64Array::from(vec![Some(1.0), Some(9.0), None, Some(8.0)]));
+        let filter = BooleanArray::from(vec![Some(true), Some(false), Some(true), None]);
+        groups.update_batch(&[values], &[0, 0, 1, 0], Some(&filter), 2).unwrap();
+        let result = groups.evaluate(EmitTo::All).unwrap();
+        assert_eq!(result.as_primitive::<Float64Type>(), &Float64Array::from(vec![Some(1.0), None]));
+    }
+}
