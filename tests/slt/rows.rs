@@ -56,6 +56,8 @@ fn double(value: &Value) -> Result<Option<f64>> {
         Value::Null => None,
         Value::String(text) if text == "NaN" => Some(f64::NAN),
         Value::String(text) if text == "-NaN" => Some(OTHER_NAN),
+        Value::String(text) if text == "inf" => Some(f64::INFINITY),
+        Value::String(text) if text == "-inf" => Some(f64::NEG_INFINITY),
         other => Some(other.as_f64().ok_or_else(|| Error::invalid(format!("`{other}` is not a double")))?),
     })
 }
