@@ -84,8 +84,12 @@ impl Ends {
     pub fn pieces(&self, known: impl IntoIterator<Item = i64>, ends_max: usize) -> Vec<Self> {
         let (mut pieces, mut after, mut count) = (Vec::new(), self.after, 0);
         for end in known.into_iter().filter(|end| self.contains(*end) && *end < self.to) {
+            // Another of an end that the piece before holds already.
+            if end <= after {
+                continue;
+            }
             count += 1;
-            if count >= ends_max && after < end {
+            if count >= ends_max {
                 pieces.push(Self { after, to: end });
                 (after, count) = (end, 0);
             }
