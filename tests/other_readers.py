@@ -36,8 +36,7 @@ def run(data_dir, *arguments):
 
 
 def ours(data_dir, sql):
-    lines = run(data_dir, "--format", "json", "-c", sql).strip().splitlines()
-    return json.loads(lines[-1])
+    return json.loads(run(data_dir, "--format", "json", "-c", sql))[0]
 
 
 def same(what, theirs, ours):
