@@ -147,6 +147,13 @@ impl Error {
         }
     }
 
+    /// Says that the job `name` ended with it.
+    #[must_use]
+    pub(crate) fn of_job(mut self, name: &str) -> Self {
+        self.0.message = format!("`{name}` failed: {}", self.0.message);
+        self
+    }
+
     /// What to do about it.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind

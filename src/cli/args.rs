@@ -8,6 +8,7 @@ use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, ValueE
 
 use super::output::Format;
 use super::schedule::Command;
+use crate::sql::{self, Statement};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -162,6 +163,18 @@ impl Args {
         let mut args = Self::from_arg_matches_mut(&mut matches)?;
         args.scripts = scripts;
         Ok(args)
+    }
+}
+
+impl Args {
+    /// Whether all there is to run are statements on the command line that only read. What has a syntax error runs not at
+    /// all, and so changes nothing.
+    pub fn only_reads(&self) -> bool {
+        let reads = |script: &Script| match script {
+            Script::Text(text) => sql::parse(text).is_ok_and(|all| all.iter().all(Statement::only_reads)),
+            Script::File(_) | Script::Stdin => false,
+        };
+        !self.scripts.is_empty() && self.scripts.iter().all(reads)
     }
 }
 

@@ -89,6 +89,7 @@ async fn open(args: &Args) -> Result<Engine> {
     // A statement or two on the command line disturb no job; a script or the prompt goes on with what there is.
     let statements = !args.scripts.is_empty() && args.scripts.iter().all(|script| matches!(script, Script::Text(_)));
     builder = builder.resume_jobs(!statements);
+    builder = builder.read_only(args.only_reads());
     if let Some(workers) = args.workers {
         builder = builder.workers(workers);
     }
@@ -103,16 +104,13 @@ async fn open(args: &Args) -> Result<Engine> {
 
 /// Stops the jobs where they are. A second Ctrl-C does not wait for that.
 async fn close(session: Session, exit: Exit) -> Exit {
-    let reporter = session.reporter;
     tokio::select! {
         closed = session.engine.shutdown() => match closed {
             Ok(()) => exit,
-            Err(error) if exit == Exit::Done => {
-                reporter.error("", &error);
-                Exit::Statement(error.kind())
+            Err(error) => {
+                session.tell_failure("", &error);
+                if exit == Exit::Done { Exit::Statement(error.kind()) } else { exit }
             }
-            // The job that failed has ended the script, and its error is told.
-            Err(_) => exit,
         },
         () = interrupted() => Exit::Interrupted,
     }

@@ -41,7 +41,8 @@ impl Progress {
             if let Some(total) = job.bytes_total {
                 bar.set_length(total.max(1));
             }
-            bar.set_position(if job.done { bar.length().unwrap_or(1) } else { job.bytes_read });
+            let whole = job.done && job.error.is_none();
+            bar.set_position(if whole { bar.length().unwrap_or(1) } else { job.bytes_read });
             bar.tick();
         }
     }
@@ -66,6 +67,9 @@ fn bar(job: &JobProgress) -> ProgressBar {
 /// `1,234,567 rows  2,100,000 rows/s  watermark 2013-05-03T04:00:00Z  lag 0.2 s  late 123`.
 fn message(job: &JobProgress, running: Duration) -> String {
     let mut parts = vec![format!("{} rows", grouped(job.rows)), rate(job.rows, running)];
+    if job.error.is_some() {
+        parts.insert(0, "failed".to_owned());
+    }
     if let Some(watermark) = job.watermark_us.and_then(instant) {
         parts.push(format!("watermark {watermark}"));
     }
@@ -103,15 +107,15 @@ pub struct JobWatch {
 }
 
 impl JobWatch {
-    /// A line for each job that has ended since the last call.
-    pub fn newly_ended(&mut self, jobs: &[JobProgress]) -> Vec<String> {
+    /// Those jobs that have ended since the last call.
+    pub fn newly_ended<'a>(&mut self, jobs: &'a [JobProgress]) -> Vec<&'a JobProgress> {
         self.ended.retain(|name| jobs.iter().any(|job| job.done && job.name == *name));
-        jobs.iter().filter(|job| job.done && self.ended.insert(job.name.clone())).map(summary).collect()
+        jobs.iter().filter(|job| job.done && self.ended.insert(job.name.clone())).collect()
     }
 }
 
 /// `hourly: 336,776 rows read, late 28,228, refused 11,145`.
-fn summary(job: &JobProgress) -> String {
+pub fn summary(job: &JobProgress) -> String {
     let mut parts = vec![format!("{} rows read", grouped(job.rows))];
     parts.extend(fates(job));
     format!("{}: {}", job.name, parts.join(", "))
@@ -133,6 +137,7 @@ mod tests {
             rejected: 3,
             lag_us: Some(1_500_000),
             done,
+            error: None,
         }
     }
 
@@ -140,7 +145,9 @@ mod tests {
     fn each_end_is_told_once() {
         let mut watch = JobWatch::default();
         assert!(watch.newly_ended(&[job("a", false)]).is_empty());
-        assert_eq!(watch.newly_ended(&[job("a", true)]), ["a: 336,776 rows read, late 28,228, rejected 3"]);
+        let jobs = [job("a", true)];
+        let ended = watch.newly_ended(&jobs).into_iter().map(summary).collect::<Vec<_>>();
+        assert_eq!(ended, ["a: 336,776 rows read, late 28,228, rejected 3"]);
         assert!(watch.newly_ended(&[job("a", true)]).is_empty());
     }
 

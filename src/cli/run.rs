@@ -1,5 +1,6 @@
 //! Runs statements one after another and shows what they answer, for scripts and for the REPL.
 
+use std::collections::HashSet;
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,9 +13,9 @@ use super::args::{Args, Script};
 use super::exit::Exit;
 use super::output::{Arrival, Format, elapsed, row_count, row_writer};
 use super::pager::{Destination, Pager};
-use super::progress::{JobWatch, Progress};
+use super::progress::{JobWatch, Progress, summary};
 use super::report::{Reporter, Style};
-use crate::engine::{Engine, Outcome, rows_error};
+use crate::engine::{Engine, Outcome, StopHandle, rows_error};
 use crate::error::{Error, ErrorKind};
 use crate::sql::statement::RunKind;
 use crate::sql::{self, Statement};
@@ -91,6 +92,8 @@ pub struct Session {
     pub reporter: Reporter,
     /// Which jobs are known to have ended.
     pub jobs: JobWatch,
+    /// Texts of the job errors that have been told.
+    told: HashSet<String>,
     style: Style,
     progress: bool,
 }
@@ -103,6 +106,7 @@ impl Session {
             settings: Settings { format: args.format, expanded: false, timing: true, pager: None, check: args.check },
             reporter,
             jobs: JobWatch::default(),
+            told: HashSet::new(),
             style: Style::new(args.color, io::stdout().is_terminal()),
             progress: !args.quiet && !args.no_progress && io::stderr().is_terminal(),
         }
@@ -152,7 +156,7 @@ impl Session {
     pub fn report(&self, text: &str, stop: Stop) -> Exit {
         match stop {
             Stop::Statement(error) => {
-                self.reporter.error(text, &error);
+                self.tell_failure(text, &error);
                 Exit::Statement(error.kind())
             }
             Stop::Output(error) => {
@@ -190,8 +194,21 @@ impl Session {
 
     /// Says which jobs have ended since the last call, and how.
     pub fn tell_ended_jobs(&mut self) {
-        for line in self.jobs.newly_ended(&self.engine.progress()) {
-            self.reporter.aside(&line);
+        for job in self.jobs.newly_ended(&self.engine.progress()) {
+            match &job.error {
+                None => self.reporter.aside(&summary(job)),
+                Some(error) => {
+                    self.reporter.error("", error);
+                    self.told.insert(error.to_string());
+                }
+            }
+        }
+    }
+
+    /// Says with what a job failed, unless that was told when it happened.
+    pub fn tell_failure(&self, text: &str, error: &Error) {
+        if !self.told.contains(&error.to_string()) {
+            self.reporter.error(text, error);
         }
     }
 
@@ -217,7 +234,7 @@ impl Session {
                         unexplained += unexplained_in(batch);
                     }
                 });
-                let (shown, ended) = self.show(schema, rows, Arrival::Complete, started).await;
+                let (shown, ended) = self.show(schema, rows, Arrival::Complete, started, None).await;
                 self.tell_count(shown, ended)?;
                 match unexplained {
                     n if n > 0 && self.settings.check => {
@@ -228,7 +245,7 @@ impl Session {
                 }
             }
             Outcome::Stream { schema, rows, stop } => {
-                let (shown, ended) = self.show(schema, rows, Arrival::Live, started).await;
+                let (shown, ended) = self.show(schema, rows, Arrival::Live, started, Some(&stop)).await;
                 stop.stop();
                 self.tell_count(shown, ended)
             }
@@ -242,6 +259,7 @@ impl Session {
         mut rows: impl Stream<Item = Result<RecordBatch, Error>> + Unpin,
         arrival: Arrival,
         started: Instant,
+        job: Option<&StopHandle>,
     ) -> (Shown, Result<(), Stop>) {
         let pager = self.settings.pager.as_ref().filter(|_| arrival == Arrival::Complete);
         let mut out = Destination::new(pager);
@@ -249,6 +267,7 @@ impl Session {
         let mut count = 0;
         let interrupt = interrupted();
         tokio::pin!(interrupt);
+        let mut progress = Progress::new(self.progress && !self.rows_on_terminal());
         let ended = loop {
             if interrupt.as_mut().now_or_never().is_some() {
                 break Err(Stop::Interrupted);
@@ -263,6 +282,10 @@ impl Session {
                     tokio::select! {
                         next = rows.next() => next,
                         () = &mut interrupt => break Err(Stop::Interrupted),
+                        () = tokio::time::sleep(Progress::TICK) => {
+                            progress.draw(job.and_then(StopHandle::progress).as_slice());
+                            continue;
+                        }
                     }
                 }
             };
@@ -277,6 +300,7 @@ impl Session {
                 }
             }
         };
+        progress.clear();
         if matches!(ended, Err(Stop::Interrupted)) {
             self.reporter.after_interrupt();
         }
@@ -284,6 +308,11 @@ impl Session {
         let shown = Shown { rows: count, time: started.elapsed() };
         let closed = writer.finish(&mut out).and_then(|()| out.finish());
         (shown, ended.and(closed.map_err(Stop::from)))
+    }
+
+    /// Whether rows appear where a progress bar would be drawn.
+    fn rows_on_terminal(&self) -> bool {
+        self.settings.format != Format::Null && io::stdout().is_terminal()
     }
 
     fn tell_count(&self, shown: Shown, ended: Result<(), Stop>) -> Result<(), Stop> {

@@ -204,6 +204,17 @@ impl std::ops::AddAssign for Notes {
     }
 }
 
+/// What a split has taken in so far, wherever its readers are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Accepted {
+    /// Offset of the row that comes next.
+    pub next_offset: i64,
+    /// The highest watermark the source itself has said, µs; `i64::MIN` without one.
+    pub watermark_us: i64,
+    /// Whether it has ended.
+    pub ended: bool,
+}
+
 /// What a reader had when asked.
 #[derive(Debug)]
 pub enum SplitEvent {
@@ -276,6 +287,16 @@ pub trait Source: std::any::Any + Debug + Send + Sync {
     async fn pinned(&self) -> Result<Option<PinnedSource>> {
         Ok(None)
     }
+
+    /// What `split` has taken in by now, where the source knows that before anybody reads it. An epoch asked for by hand
+    /// covers all of it. `None`: such an epoch covers what has been read.
+    fn accepted(&self, _split: &str) -> Option<Accepted> {
+        None
+    }
+
+    /// A job that read this source has failed and its readers are going away. A source whose rows come from callers
+    /// tells them why, unless another job reads it.
+    fn on_job_failed(&self, _why: &str) {}
 
     /// The way to put rows in, if rows are pushed into this source: what `INSERT INTO` uses.
     fn push_handle(&self) -> Option<PushHandle> {

@@ -23,8 +23,8 @@ use async_trait::async_trait;
 use tokio::sync::Notify;
 
 use super::{
-    Boundedness, Notes, Offsets, Position, ReadOptions, Source, SourceBatch, SourceDefinition, Split, SplitEvent,
-    SplitReader, project,
+    Accepted, Boundedness, Notes, Offsets, Position, ReadOptions, Source, SourceBatch, SourceDefinition, Split,
+    SplitEvent, SplitReader, project,
 };
 use crate::error::{Error, ErrorKind, Result};
 
@@ -87,7 +87,7 @@ struct SplitLog {
     drained: Notify,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct LogState {
     entries: VecDeque<Entry>,
     /// Number of `entries[0]`, counted from the split's beginning.
@@ -101,7 +101,13 @@ struct LogState {
     /// Next entry of each reader, by its number. Empty: rows wait for the first.
     cursors: BTreeMap<u64, u64>,
     readers_ever: u64,
+    /// The highest watermark pushed.
+    watermark_us: i64,
+    /// The highest watermark among entries let go.
+    let_go_us: i64,
     end: Option<End>,
+    /// Why the job failed that read last, until somebody reads again.
+    failed: Option<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -125,6 +131,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl LogState {
+    fn new(end: Option<End>) -> Self {
+        Self {
+            entries: VecDeque::new(),
+            first: 0,
+            next_offset: 0,
+            begins_at: 0,
+            held_rows: 0,
+            cursors: BTreeMap::new(),
+            readers_ever: 0,
+            watermark_us: i64::MIN,
+            let_go_us: i64::MIN,
+            end,
+            failed: None,
+        }
+    }
+
     fn last(&self) -> u64 {
         self.first + self.entries.len() as u64
     }
@@ -135,13 +157,22 @@ impl LogState {
         while self.first < *needed {
             let Some(entry) = self.entries.pop_front() else { return };
             self.first += 1;
+            if let Entry::Watermark(us) = entry {
+                self.let_go_us = us.max(self.let_go_us);
+            }
             self.held_rows -= entry.row_count();
         }
     }
 
     fn check_open(&self) -> Result<()> {
         match &self.end {
-            None => Ok(()),
+            None => match &self.failed {
+                Some(why) if self.cursors.is_empty() => {
+                    Err(Error::new(ErrorKind::Closed, format!("nobody reads the pushed source any more: {why}"))
+                        .with_hint("drop the view that failed and create it anew; rows pushed after that are read"))
+                }
+                _ => Ok(()),
+            },
             Some(End::Closed) => Err(Error::new(ErrorKind::Closed, "the pushed source is closed")),
             Some(End::Failed(why)) => {
                 Err(Error::new(ErrorKind::Closed, format!("the pushed source takes no more rows: {why}")))
@@ -183,7 +214,7 @@ impl PushSource {
         let log = splits.by_name.entry(Arc::clone(&name)).or_insert_with(|| {
             Arc::new(SplitLog {
                 name,
-                state: Mutex::new(LogState { end, ..LogState::default() }),
+                state: Mutex::new(LogState::new(end)),
                 filled: Notify::new(),
                 drained: Notify::new(),
             })
@@ -278,6 +309,7 @@ impl PushHandle {
     pub fn advance_watermark(&self, us: i64) -> Result<()> {
         let mut state = lock(&self.log.state);
         state.check_open()?;
+        state.watermark_us = us.max(state.watermark_us);
         // Between two batches only the last one counts, so that watermarks alone cannot fill the log. It may be
         // replaced as long as no reader is past it.
         let unread = state.cursors.values().all(|cursor| *cursor < state.last());
@@ -357,11 +389,35 @@ impl Source for PushSource {
             None if alone => (state.first, 0),
             None => (state.last(), 0),
         };
+        // What it missed, a reader is told: where it begins, and up to which time no row will come.
+        let mut missed = VecDeque::new();
+        if from.is_none() && cursor > 0 {
+            missed.push_back(Missed::Rows(if alone { state.first_offset() } else { state.next_offset }));
+        }
+        missed.extend(Some(state.watermark_before(cursor)).filter(|us| *us > i64::MIN).map(Missed::Watermark));
+        state.failed = None;
         let id = state.readers_ever;
         state.readers_ever += 1;
         state.cursors.insert(id, cursor);
         drop(state);
-        Ok(Box::new(PushReader { log, id, skip_rows, options }))
+        Ok(Box::new(PushReader { log, id, schema: self.schema(), missed, skip_rows, options }))
+    }
+
+    fn accepted(&self, split: &str) -> Option<Accepted> {
+        let log = lock(&self.shared.splits).by_name.get(split).cloned()?;
+        let state = lock(&log.state);
+        let ended = state.end.is_some();
+        // Offsets that an earlier process gave out are nobody's to read.
+        let next_offset = if state.next_offset == state.begins_at { 0 } else { state.next_offset };
+        Some(Accepted { next_offset, watermark_us: state.watermark_us, ended })
+    }
+
+    /// Pushes fail with `why` from now on where no other job reads.
+    fn on_job_failed(&self, why: &str) {
+        for log in lock(&self.shared.splits).by_name.values() {
+            lock(&log.state).failed = Some(why.to_owned());
+            log.drained.notify_waiters();
+        }
     }
 
     fn push_handle(&self) -> Option<PushHandle> {
@@ -375,6 +431,24 @@ impl LogState {
         if self.next_offset == self.begins_at && offset > self.begins_at {
             (self.begins_at, self.next_offset) = (offset, offset);
         }
+    }
+
+    /// The highest watermark before entry `number`.
+    fn watermark_before(&self, number: u64) -> i64 {
+        let before = (self.first..number).zip(&self.entries);
+        before.fold(self.let_go_us, |highest, (_, entry)| match entry {
+            Entry::Watermark(us) => highest.max(*us),
+            Entry::Rows { .. } => highest,
+        })
+    }
+
+    /// Offset of the first row held.
+    fn first_offset(&self) -> i64 {
+        let first = self.entries.iter().find_map(|entry| match entry {
+            Entry::Rows { first_offset, .. } => Some(*first_offset),
+            Entry::Watermark(_) => None,
+        });
+        first.unwrap_or(self.next_offset)
     }
 
     /// The entry that holds row `offset`, and how many of its rows come before it.
@@ -396,9 +470,19 @@ impl LogState {
     }
 }
 
+/// What was let go before a reader opened.
+enum Missed {
+    /// All rows below this offset.
+    Rows(i64),
+    /// A watermark.
+    Watermark(i64),
+}
+
 struct PushReader {
     log: Arc<SplitLog>,
     id: u64,
+    schema: SchemaRef,
+    missed: VecDeque<Missed>,
     /// Rows of the entry at the cursor that were read already.
     skip_rows: usize,
     options: ReadOptions,
@@ -407,6 +491,14 @@ struct PushReader {
 impl PushReader {
     /// The next event, if there is one now.
     fn take(&mut self) -> Result<Option<SplitEvent>> {
+        match self.missed.pop_front() {
+            Some(Missed::Rows(below)) => {
+                let none = RecordBatch::new_empty(Arc::clone(&self.schema));
+                return Ok(Some(SplitEvent::Rows(self.batch(&none, below)?)));
+            }
+            Some(Missed::Watermark(us)) => return Ok(Some(SplitEvent::Watermark(us))),
+            None => {}
+        }
         let mut state = lock(&self.log.state);
         let cursor = state.cursors[&self.id];
         let entry = state.entries.get((cursor - state.first) as usize).cloned();

@@ -15,6 +15,8 @@
 //!
 //! It owns the catalog, the jobs and a DataFusion session. It knows every module below it and nothing of terminals.
 
+#[cfg(test)]
+mod agreement;
 mod automatic;
 mod builder;
 mod catalog;
@@ -249,7 +251,8 @@ impl Engine {
         self.inner.catalog.view_entry(view).ok_or_else(|| unknown("view", view))?.reader.subscribe(since)
     }
 
-    /// Ends the epoch of `view` after the rows read so far, and waits until it is readable.
+    /// Ends an epoch of `view` and waits until it is readable. It covers every row pushed before the call; of files and the
+    /// like it covers what has been read.
     ///
     /// # Errors
     /// `Invalid` for an unknown view; the error its job ended with.
@@ -270,15 +273,15 @@ impl Engine {
     /// `RECOMPUTE`) are done.
     ///
     /// # Errors
-    /// The error of the first of them that failed.
+    /// The error of the first of them, by name, that failed.
     pub async fn wait_for_bounded(&self) -> Result<()> {
-        for job in self.inner.catalog.jobs() {
-            if job.is_bounded() {
-                job.wait().await?;
-            }
+        let mut outcome = Ok(());
+        for job in self.inner.catalog.jobs().into_iter().filter(JobHandle::is_bounded) {
+            let ended = job.wait().await;
+            outcome = outcome.and(ended);
         }
         self.automatic_done().await;
-        Ok(())
+        outcome
     }
 
     /// How far each job is.
@@ -321,7 +324,7 @@ impl Engine {
     }
 
     /// Stops every job after the epoch at hand, and waits for them. Stopping is not the end of the input: open windows
-    /// stay open.
+    /// stay open. Nothing can be pushed any more.
     ///
     /// # Errors
     /// The error of the first job that failed.
@@ -330,8 +333,11 @@ impl Engine {
         let mut outcome = Ok(());
         for job in self.inner.catalog.jobs() {
             let stopped = job.stop().await;
-            if outcome.is_ok() {
-                outcome = stopped;
+            outcome = outcome.and(stopped);
+        }
+        for (_, source) in self.inner.catalog.sources() {
+            if let Some(pushed) = source.table.source().push_handle() {
+                pushed.fail("the engine has been shut down");
             }
         }
         self.release().await;

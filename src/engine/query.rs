@@ -16,6 +16,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::{Engine, Outcome, boxed, unknown};
+use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::operators::graph::{Operator, OperatorGraph};
 use crate::operators::publish::Publisher;
@@ -29,6 +30,7 @@ use crate::sql::statement::{Since, Spanned, Statement, StreamQuery};
 #[derive(Debug, Clone)]
 pub struct StopHandle {
     job: Option<JobHandle>,
+    clock: Arc<dyn Clock>,
     stopped: Arc<Notify>,
 }
 
@@ -39,8 +41,8 @@ impl StopHandle {
     }
 
     /// How far the job behind it is. `None` for a subscription.
-    pub fn progress(&self, now_us: i64) -> Option<super::JobProgress> {
-        self.job.as_ref().map(|job| super::JobProgress::of(job, now_us))
+    pub fn progress(&self) -> Option<super::JobProgress> {
+        self.job.as_ref().map(|job| super::JobProgress::of(job, self.clock.now_us()))
     }
 }
 
@@ -69,16 +71,20 @@ impl Engine {
             name: format!("query {}", self.next_query()),
             graph,
             options: self.inner.options.clone(),
-            sink: Box::new(StreamSink { columns, to }),
+            sink: Box::new(StreamSink { columns, to: to.clone() }),
             recovered: None,
         };
-        let job = spawn(spec);
-        let stop = StopHandle { job: Some(job.clone()), stopped: Arc::new(Notify::new()) };
+        let job = spawn(spec).await?;
+        let clock = Arc::clone(&self.inner.options.clock);
+        let stop = StopHandle { job: Some(job.clone()), clock, stopped: Arc::new(Notify::new()) };
         let stopped = Arc::clone(&stop.stopped);
         let watched = job.clone();
         tokio::spawn(async move {
             tokio::select! {
                 () = stopped.notified() => {
+                    let _ = watched.stop().await;
+                }
+                () = to.closed() => {
                     let _ = watched.stop().await;
                 }
                 _ = watched.wait() => {}
@@ -118,7 +124,8 @@ impl Engine {
         };
         let subscription = entry.reader.subscribe(from)?;
         let schema = entry.reader.schema(crate::results::Read::All);
-        let stop = StopHandle { job: None, stopped: Arc::new(Notify::new()) };
+        let clock = Arc::clone(&self.inner.options.clock);
+        let stop = StopHandle { job: None, clock, stopped: Arc::new(Notify::new()) };
         let stopped = Arc::clone(&stop.stopped);
         let rows = subscription.into_stream().map_ok(|(_, rows)| rows);
         let rows = futures::StreamExt::take_until(rows, async move { stopped.notified().await });
@@ -166,9 +173,6 @@ impl Engine {
             LogicalPlan::Statement(statement) => Some(statement.name().to_owned()),
             _ => None,
         };
-        if let LogicalPlan::Ddl(ddl) = &plan {
-            self.must_write(ddl.name())?;
-        }
         let frame = self.inner.context.execute_logical_plan(plan).await.map_err(from_datafusion)?;
         match tag {
             Some(tag) if frame.schema().fields().is_empty() => Ok(Outcome::done(spaced(&tag))),

@@ -110,7 +110,7 @@ impl Engine {
             None => (StateFiles::default(), None),
         };
         self.collect_states(&paths, &files).await;
-        entry.job = Some(self.start(name, &entry.graph, &entry.writer, definition, files, recovered));
+        entry.job = Some(self.start(name, &entry.graph, &entry.writer, definition, files, recovered).await?);
         Ok(())
     }
 
@@ -134,7 +134,7 @@ impl Engine {
     }
 
     /// Starts a view's job.
-    pub(super) fn start(
+    pub(super) async fn start(
         &self,
         name: &str,
         graph: &Arc<OperatorGraph>,
@@ -142,7 +142,7 @@ impl Engine {
         definition: BTreeMap<String, String>,
         files: StateFiles,
         recovered: Option<Recovered>,
-    ) -> JobHandle {
+    ) -> Result<JobHandle> {
         let sink = ViewSink {
             context: self.inner.context.clone(),
             writer: writer.clone(),
@@ -160,6 +160,7 @@ impl Engine {
             sink: Box::new(sink),
             recovered,
         })
+        .await
     }
 
     /// Hashes of the texts that a view's state depends on: its own, and those of the sources and macros it reads.

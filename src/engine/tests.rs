@@ -3,11 +3,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
+use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use arrow::util::pretty::pretty_format_batches;
 
 use super::{Engine, Outcome};
 use crate::clock::ManualClock;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
+use crate::results::Since;
 use crate::runtime::Epochs;
 
 fn data(name: &str) -> String {
@@ -43,13 +46,9 @@ async fn c45_final_waits_for_lateness() {
     )
     .await
     .unwrap();
-    for (rows, seconds) in (1..).zip([0, 30, 61, 40, 76]) {
+    for seconds in [0, 30, 61, 40, 76] {
         done(&engine, &format!("INSERT INTO orders VALUES (to_timestamp({seconds}), 'a', 1)")).await.unwrap();
-        // An epoch ends after the rows read; the one pushed may still be on its way to the job.
-        while engine.progress()[0].rows < rows {
-            engine.epoch("v").await.unwrap();
-            tokio::task::yield_now().await;
-        }
+        engine.epoch("v").await.unwrap();
     }
     let history = text(&engine, "SELECT n, _version, _reason FROM v$history ORDER BY window_start, _version").await;
     assert_eq!(
@@ -123,4 +122,190 @@ async fn results_are_copied_and_kept_by_datafusions_statements() {
     text(&engine, "INSERT INTO kept VALUES ('dan', 1)").await;
     let sum = text(&engine, "SELECT sum(n) AS n FROM kept").await;
     assert!(sum.contains("| 49 |"), "{sum}");
+}
+
+const COUNT: &str = "SELECT window_start, count(*) AS n, sum(v) AS total \
+                     FROM TUMBLE(orders, ts, INTERVAL '1 minute') GROUP BY window_start";
+
+/// Rows of `orders`: one per second from `seconds` on.
+fn rows(seconds: std::ops::Range<i64>) -> RecordBatch {
+    let n = seconds.clone().count();
+    let schema = Schema::new(vec![
+        Field::new("ts", DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())), true),
+        Field::new("k", DataType::Utf8, true),
+        Field::new("v", DataType::Int64, true),
+    ]);
+    let times = seconds.clone().map(|second| second * 1_000_000);
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(TimestampMicrosecondArray::from_iter_values(times).with_timezone("UTC")),
+        Arc::new(StringArray::from_iter_values(std::iter::repeat_n("a", n))),
+        Arc::new(Int64Array::from_iter_values(seconds)),
+    ];
+    RecordBatch::try_new(Arc::new(schema), columns).expect("columns of one length")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c122_an_epoch_covers_every_row_pushed_before_it() {
+    for batch in [1, 256, 1024] {
+        let engine = engine().await;
+        done(&engine, ORDERS).await.unwrap();
+        done(&engine, &format!("CREATE MATERIALIZED VIEW v AS {COUNT}")).await.unwrap();
+        let orders = engine.push_handle("orders").unwrap();
+        let mut pushed = 0;
+        for round in 1..=20 {
+            let until = round * if batch == 1 { 100 } else { 10_000 };
+            while pushed < until {
+                let end = until.min(pushed + batch);
+                orders.push(rows(pushed..end)).await.unwrap();
+                pushed = end;
+            }
+            engine.epoch("v").await.unwrap();
+            let progress = &engine.progress()[0];
+            assert_eq!((progress.rows, progress.expired, progress.rejected), (pushed as u64, 0, 0));
+            assert_eq!(progress.watermark_us, Some((pushed - 1) * 1_000_000));
+        }
+        orders.close();
+        engine.epoch("v").await.unwrap();
+        let counted = text(&engine, "SELECT sum(n) AS n FROM v").await;
+        assert!(counted.contains(&format!("| {pushed} ")), "{counted}");
+        engine.shutdown().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c125_an_epoch_covers_a_pushed_watermark() {
+    let engine = engine().await;
+    done(&engine, ORDERS).await.unwrap();
+    done(&engine, &format!("CREATE MATERIALIZED VIEW v AS {COUNT}")).await.unwrap();
+    let orders = engine.push_handle("orders").unwrap();
+    for second in 0..10 {
+        orders.push(rows(second..second + 1)).await.unwrap();
+    }
+    orders.advance_watermark(60_000_000).unwrap();
+    engine.epoch("v").await.unwrap();
+    assert_eq!(engine.progress()[0].watermark_us, Some(60_000_000));
+    let closed = text(&engine, "SELECT n, total FROM v").await;
+    assert!(closed.contains("| 10 | 45    |"), "{closed}");
+    assert_eq!(engine.progress()[0].expired, 0);
+    engine.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_view_made_later_counts_what_is_pushed_after_it() {
+    let engine = engine().await;
+    done(&engine, ORDERS).await.unwrap();
+    done(&engine, &format!("CREATE MATERIALIZED VIEW early AS {COUNT}")).await.unwrap();
+    let orders = engine.push_handle("orders").unwrap();
+    orders.push(rows(0..10)).await.unwrap();
+    engine.epoch("early").await.unwrap();
+    done(&engine, &format!("CREATE MATERIALIZED VIEW late AS {COUNT}")).await.unwrap();
+    engine.epoch("late").await.unwrap();
+    orders.push(rows(10..15)).await.unwrap();
+    orders.close();
+    for (view, n) in [("early", 15), ("late", 5)] {
+        engine.epoch(view).await.unwrap();
+        let counted = text(&engine, &format!("SELECT n FROM {view}")).await;
+        assert!(counted.contains(&format!("| {n} ")), "{view}: {counted}");
+    }
+    engine.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c127_the_end_of_pushed_input_closes_windows_and_subscriptions() {
+    let engine = engine().await;
+    done(&engine, ORDERS).await.unwrap();
+    done(&engine, &format!("CREATE MATERIALIZED VIEW v AS {COUNT}")).await.unwrap();
+    let mut versions = engine.subscribe("v", Since::Now).unwrap();
+    let orders = engine.push_handle("orders").unwrap();
+    orders.push(rows(0..90)).await.unwrap();
+    orders.close();
+    let mut results = 0;
+    while let Some((_, rows)) = versions.next().await.unwrap() {
+        results += rows.num_rows();
+    }
+    assert_eq!(results, 2, "both windows have closed");
+    engine.shutdown().await.unwrap();
+}
+
+/// A view of `orders` whose job fails as soon as more than one row is rejected.
+async fn engine_with_a_failing_view() -> Engine {
+    let engine = engine().await;
+    let strict = ORDERS.replace("'push'", "'push', max_rejects = '1'");
+    done(&engine, &strict).await.unwrap();
+    done(&engine, &format!("CREATE MATERIALIZED VIEW v AS {COUNT}")).await.unwrap();
+    engine
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_rejects_than_allowed_stop_the_job_and_every_push() {
+    let engine = engine_with_a_failing_view().await;
+    done(&engine, "INSERT INTO orders VALUES (NULL, 'a', 1), (to_timestamp(1), 'b', 2)").await.unwrap();
+    engine.epoch("v").await.unwrap();
+    assert!(engine.progress()[0].error.is_none(), "one is allowed");
+    done(&engine, "INSERT INTO orders VALUES (NULL, 'c', 3)").await.unwrap();
+    let error = engine.epoch("v").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Data);
+    let said = "`v` failed: 2 rows of source `orders` were rejected, and max_rejects is 1; the first: orders row 0: \
+                the event time is NULL: {\"k\":\"a\",\"v\":1}";
+    assert_eq!(error.message(), said);
+    assert!(error.hint().is_some_and(|hint| hint.contains("orders$rejects")));
+
+    let orders = engine.push_handle("orders").unwrap();
+    let refused = orders.push(rows(0..1)).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Closed);
+    assert!(refused.message().contains(said), "{refused}");
+    assert!(orders.try_push(rows(0..1)).is_err());
+
+    let shown = text(&engine, "SHOW JOBS").await;
+    assert!(shown.contains("failed") && shown.contains("max_rejects is 1"), "{shown}");
+    let progress = &engine.progress()[0];
+    assert!(progress.done && progress.error.as_ref().is_some_and(|e| e.kind() == ErrorKind::Data));
+    let rejects = text(&engine, "SELECT raw FROM orders$rejects").await;
+    assert_eq!(rejects.matches("\"k\"").count(), 2, "those that stopped it can be looked at: {rejects}");
+    assert_eq!(engine.shutdown().await.unwrap_err().kind(), ErrorKind::Data);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_job_leaves_the_others_running() {
+    let engine = engine_with_a_failing_view().await;
+    done(&engine, "CREATE SOURCE others (ts TIMESTAMP(0), v BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'push')")
+        .await
+        .unwrap();
+    let over_others = COUNT.replace("orders", "others");
+    done(&engine, &format!("CREATE MATERIALIZED VIEW w AS {over_others}")).await.unwrap();
+    done(&engine, "INSERT INTO orders VALUES (NULL, 'a', 1), (NULL, 'b', 2)").await.unwrap();
+    assert!(engine.epoch("v").await.is_err());
+    done(&engine, "INSERT INTO others VALUES (to_timestamp(1), 1), (to_timestamp(61), 2)").await.unwrap();
+    engine.epoch("w").await.unwrap();
+    let counted = text(&engine, "SELECT n FROM w").await;
+    assert!(counted.contains("| 1 |"), "{counted}");
+    // A view made anew reads what is pushed from then on.
+    done(&engine, "DROP MATERIALIZED VIEW v").await.unwrap();
+    done(&engine, &format!("CREATE MATERIALIZED VIEW v AS {COUNT}")).await.unwrap();
+    done(&engine, "INSERT INTO orders VALUES (to_timestamp(1), 'a', 1), (to_timestamp(60), 'a', 1)").await.unwrap();
+    engine.epoch("v").await.unwrap();
+    let counted = text(&engine, "SELECT n FROM v").await;
+    assert!(counted.contains("| 1 |"), "{counted}");
+    engine.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_push_that_waits_for_room_is_told_that_the_job_failed() {
+    let engine = engine().await;
+    let strict = ORDERS.replace("'push'", "'push', max_rejects = '0', queue_rows = '10'");
+    done(&engine, &strict).await.unwrap();
+    done(&engine, &format!("CREATE MATERIALIZED VIEW v AS {COUNT}")).await.unwrap();
+    done(&engine, "PAUSE v").await.unwrap();
+    let orders = engine.push_handle("orders").unwrap();
+    done(&engine, "INSERT INTO orders VALUES (NULL, 'a', 1)").await.unwrap();
+    // A paused job holds a few batches; the log holds ten rows more.
+    let waiting = tokio::spawn(async move {
+        for second in 0.. {
+            orders.push(rows(second..second + 10)).await?;
+        }
+        Ok::<_, crate::Error>(())
+    });
+    done(&engine, "RESUME v").await.unwrap();
+    let error = waiting.await.unwrap().unwrap_err();
+    assert!(error.message().contains("max_rejects is 0"), "{error}");
 }

@@ -37,8 +37,10 @@ pub struct JobProgress {
     pub rejected: u64,
     /// How far W is behind the clock, µs.
     pub lag_us: Option<i64>,
-    /// Whether the job has ended.
+    /// Whether the job has ended, well or not.
     pub done: bool,
+    /// What it failed with, if it failed.
+    pub error: Option<Arc<Error>>,
 }
 
 impl JobProgress {
@@ -57,6 +59,7 @@ impl JobProgress {
             rejected: progress.counts.rejected,
             lag_us: watermark_us.map(|w| now_us.saturating_sub(w)),
             done: progress.done,
+            error: job.outcome().and_then(Result::err).map(Arc::new),
         }
     }
 }
@@ -165,7 +168,13 @@ impl Engine {
         let writer = ViewWriter::create(self.inner.storage.clone(), table, clock).await?;
         let writer = SharedWriter::from(writer).with_upkeep(upkeep);
         let reader = writer.reader().clone();
-        let job = Some(self.start(&name, &graph, &writer, definition, StateFiles::default(), None));
+        let job = match self.start(&name, &graph, &writer, definition, StateFiles::default(), None).await {
+            Ok(job) => Some(job),
+            Err(error) => {
+                writer.remove().await?;
+                return Err(error);
+            }
+        };
         let entry = ViewEntry { graph, reader, writer, text: create.text, sources, job, problem: None };
         self.inner.catalog.insert_view(&name, entry);
         self.inner.catalog.save().await?;

@@ -16,7 +16,7 @@ use super::eval::{FailedRow, batch_of, evaluate, evaluate_all, evaluate_conditio
 use super::graph::{SourceSpec, WatermarkPlan};
 use super::rows::RowsOperator;
 use super::static_join::StaticJoin;
-use crate::connectors::{Offsets, Position, Reject, RejectReason, SourceBatch};
+use crate::connectors::{Notes, Offsets, Position, Reject, RejectReason, SourceBatch};
 use crate::error::{Error, Result};
 use crate::state::Layout;
 use crate::watermark::{self, Strategy};
@@ -72,6 +72,8 @@ pub struct Prepared {
     pub failed: Vec<u32>,
     /// Rows that could not be read or computed, ascending by offset.
     pub rejects: Vec<Reject>,
+    /// What happened while reading them.
+    pub notes: Notes,
     /// Bytes read.
     pub bytes: u64,
     /// Where reading goes on after the batch.
@@ -118,7 +120,7 @@ impl Prepare {
     /// # Errors
     /// Only what is no single row's fault. Bad rows become rejects.
     pub fn prepare(&self, split: i32, now_us: i64, batch: SourceBatch) -> Result<Prepared> {
-        let SourceBatch { rows, offsets, mut rejects, bytes, next, .. } = batch;
+        let SourceBatch { rows, offsets, mut rejects, notes, bytes, next } = batch;
         let (raw, offsets) = self.computed(split, rows, offsets, &mut rejects)?;
         let (raw, offsets) = self.timely(now_us, raw, offsets, &mut rejects)?;
         let marks = self.marks(now_us, &raw)?;
@@ -133,7 +135,7 @@ impl Prepare {
             rejects.push(self.reject_row(&raw, row.row, offsets.get(row.row as usize), computation(&row.error)));
         }
         rejects.sort_by_key(|reject| reject.offset);
-        Ok(Prepared { raw, offsets, marks, rows, times, origin: flow.origin, failed, rejects, bytes, next })
+        Ok(Prepared { raw, offsets, marks, rows, times, origin: flow.origin, failed, rejects, notes, bytes, next })
     }
 
     /// Physical columns to the node's columns.

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::fate::{FateCounts, Judged, Rising};
 use super::ordered::{OrderedRows, Part};
 use super::prepare::{Marks, Prepared};
-use crate::connectors::{Position, Reject};
+use crate::connectors::{Accepted, Position, Reject};
 use crate::error::Result;
 use crate::watermark::{self, SplitState, SplitWatermark, Strategy, WatermarkSpec};
 
@@ -267,6 +267,18 @@ impl Sequencer {
     /// W made by the rows given out.
     pub fn watermark(&self) -> i64 {
         self.w
+    }
+
+    /// Whether everything `split` had accepted has been given out.
+    pub fn has_passed(&self, split: usize, accepted: &Accepted) -> bool {
+        let split = &self.splits[split];
+        let passed = accepted.next_offset <= split.next_offset && accepted.watermark_us <= split.w;
+        split.finished() || passed && !accepted.ended
+    }
+
+    /// Whether `split` has ended and all its rows have been given out.
+    pub fn is_finished(&self, split: usize) -> bool {
+        self.splits[split].finished()
     }
 
     /// Watermark of `split` over the rows given out.

@@ -1,6 +1,6 @@
 //! One job: a graph wired up with tasks, and a handle to it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,17 +12,17 @@ use datafusion::physical_plan::collect;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Interval, MissedTickBehavior};
 
-use super::pool::{TaskPool, panicked};
-use super::reader::{FromSplit, Skip, read_split};
-use super::recovery::{JobState, Recovered, SequencerFacts, SessionExports, import_sessions};
+use super::inputs::{Inputs, SourceProgress};
+use super::pool::panicked;
+use super::recovery::{JobState, Recovered, import_sessions};
 use super::results::{self, ResultSink, Results};
-use super::sequencer::{Route, SequencerTask, SplitInput};
+use super::sequencer::{Route, SequencerTask};
 use super::worker::{FromWorker, Kept, Late, ToWorker, WorkerState, work};
 use crate::change::Changes;
 use crate::clock::Clock;
-use crate::connectors::{Boundedness, Position, ReadOptions, Split};
+use crate::connectors::{Boundedness, Source};
 use crate::error::{Error, ErrorKind, Result};
 use crate::operators::aggregate::PartialAggregate;
 use crate::operators::chain::ResultChain;
@@ -98,6 +98,7 @@ pub(super) struct Progress {
     watermark: AtomicI64,
     counts: Mutex<FateCounts>,
     splits: Mutex<Vec<SplitProgress>>,
+    sources: Mutex<Vec<SourceProgress>>,
 }
 
 impl Progress {
@@ -117,8 +118,9 @@ impl Progress {
         self.counts.lock().add(counts);
     }
 
-    pub fn set_splits(&self, splits: Vec<SplitProgress>) {
+    pub fn set_inputs(&self, splits: Vec<SplitProgress>, sources: Vec<SourceProgress>) {
         *self.splits.lock() = splits;
+        *self.sources.lock() = sources;
     }
 }
 
@@ -137,6 +139,8 @@ pub struct JobProgress {
     pub watermark_us: i64,
     /// Where each split stands, as of the last epoch.
     pub splits: Vec<SplitProgress>,
+    /// What is known of each source, as of the last epoch.
+    pub sources: Vec<SourceProgress>,
     /// Whether it has ended, well or not.
     pub done: bool,
 }
@@ -165,7 +169,8 @@ impl JobHandle {
         self.paused.load(Ordering::Relaxed)
     }
 
-    /// Ends the epoch after the rows read so far, and waits until the sink has it.
+    /// Ends an epoch that covers every row its sources have accepted by now, and waits until the sink has it. Of sources
+    /// that cannot tell ([`Source::accepted`]), of splits that are paused, and of a job that is, it covers what was read.
     ///
     /// # Errors
     /// `Closed` if the job has ended; its own error is that of [`JobHandle::wait`].
@@ -250,6 +255,7 @@ impl JobHandle {
             bytes_total: self.bytes_total,
             watermark_us: self.progress.watermark.load(Ordering::Relaxed),
             splits: self.progress.splits.lock().clone(),
+            sources: self.progress.sources.lock().clone(),
             done: self.ended.borrow().is_some(),
         }
     }
@@ -276,8 +282,11 @@ pub fn detach(work: impl Future<Output = ()> + Send + 'static) {
     tokio::spawn(work);
 }
 
-/// Starts `spec` on the current tokio runtime.
-pub fn spawn(spec: JobSpec) -> JobHandle {
+/// Starts `spec` on the current tokio runtime. When it returns, the job reads: rows pushed from now on are its rows.
+///
+/// # Errors
+/// What opening its sources and loading its static tables fails with.
+pub async fn spawn(spec: JobSpec) -> Result<JobHandle> {
     let (control, asked) = mpsc::channel(16);
     let (tell_end, ended) = watch::channel(None);
     let progress = Arc::new(Progress::default());
@@ -285,8 +294,11 @@ pub fn spawn(spec: JobSpec) -> JobHandle {
     let sources = sources(&spec.graph);
     let bounded = sources.iter().all(|(_, source)| source.boundedness == Boundedness::Bounded);
     let bytes_total = sources.iter().map(|(_, source)| source.source.total_bytes()).sum();
+    let read: Vec<Arc<dyn Source>> = sources.iter().map(|(_, source)| Arc::clone(&source.source)).collect();
     let name = spec.name.clone();
-    let job = tokio::spawn(run(spec, asked, Arc::clone(&progress)));
+    let mut tasks = JoinSet::new();
+    let sequencer = start(spec, asked, Arc::clone(&progress), &mut tasks).await?;
+    let job = tokio::spawn(run(tasks, sequencer));
     let handle = JobHandle {
         name: name.as_str().into(),
         control,
@@ -299,12 +311,19 @@ pub fn spawn(spec: JobSpec) -> JobHandle {
     };
     tokio::spawn(async move {
         let outcome = job.await.map_err(|e| panicked("a job", e)).and_then(|outcome| outcome);
-        if let Err(error) = &outcome {
-            tracing::error!(view = name, kind = error.kind().as_str(), "job failed: {error}");
+        let outcome = outcome.map_err(|error| error.of_job(&name));
+        match &outcome {
+            // Whoever read the job's rows went away, or the job was ended by hand; it did not fail.
+            Err(error) if error.kind() == ErrorKind::Closed => tracing::debug!("{error}"),
+            Err(error) => {
+                tracing::debug!(kind = error.kind().as_str(), "{error}");
+                read.iter().for_each(|source| source.on_job_failed(&error.to_string()));
+            }
+            Ok(()) => {}
         }
         let _ = tell_end.send(Some(Arc::new(outcome)));
     });
-    handle
+    Ok(handle)
 }
 
 fn sources(graph: &OperatorGraph) -> Vec<(usize, &SourceSpec)> {
@@ -322,12 +341,15 @@ fn sources(graph: &OperatorGraph) -> Vec<(usize, &SourceSpec)> {
         .collect()
 }
 
-async fn run(spec: JobSpec, control: mpsc::Receiver<Control>, progress: Arc<Progress>) -> Result<()> {
-    let mut tasks: JoinSet<Result<()>> = JoinSet::new();
-    start(spec, control, progress, &mut tasks).await?;
+/// Waits for all tasks. When one fails the sequencer is stopped, and with it the readers; what is downstream of it ends
+/// when it has handled what it was given.
+async fn run(mut tasks: JoinSet<Result<()>>, sequencer: AbortHandle) -> Result<()> {
     let mut outcome = Ok(());
     while let Some(ended) = tasks.join_next().await {
         let ended = ended.map_err(|e| panicked("a task of the job", e)).and_then(|ended| ended);
+        if ended.is_err() {
+            sequencer.abort();
+        }
         match (&outcome, ended) {
             (Ok(()), Err(error)) => outcome = Err(error),
             // A task that says its neighbour has gone does not say why; the neighbour will.
@@ -344,7 +366,7 @@ async fn start(
     control: mpsc::Receiver<Control>,
     progress: Arc<Progress>,
     tasks: &mut JoinSet<Result<()>>,
-) -> Result<()> {
+) -> Result<AbortHandle> {
     let JobSpec { graph, options, sink, recovered, .. } = spec;
     let plan = Plan::of(&graph)?;
     let prepares = plan.prepares(&graph, &options).await?;
@@ -370,20 +392,24 @@ async fn start(
     tasks.spawn(results::sink(sink, on_sink));
     tasks.spawn(results::run(results, on_steps, from_workers, at_once, to_sink));
 
-    let (sequencer, splits) = open_sources(&prepares, &options, facts.as_ref(), tasks).await?;
+    let order = match prepares.iter().all(|prepare| prepare.spec().boundedness == Boundedness::Bounded) {
+        true => Order::LowestFirst,
+        false => Order::AsRead,
+    };
+    let mut sequencer = Sequencer::new(order, options.batch_rows);
+    let inputs = Inputs::open(prepares, &options, facts.as_ref(), &mut sequencer).await?;
     progress.set_watermark(sequencer.watermark());
-    progress.set_splits(sequencer.progress());
+    progress.set_inputs(sequencer.progress(), inputs.progress());
     let epochs = match options.epochs {
         Epochs::Manual => None,
-        Epochs::Every(every) => {
-            let mut interval = tokio::time::interval(every.max(Duration::from_millis(1)));
-            interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
-            Some(interval)
-        }
+        Epochs::Every(every) => Some(ticks(every)),
     };
     let task = SequencerTask {
         sequencer,
-        splits,
+        looks: inputs.any_live().then(|| ticks(LOOK_EVERY)),
+        inputs,
+        asked: VecDeque::new(),
+        rejects: Vec::new(),
         route: plan.route(&graph)?,
         policy: graph.policy,
         workers: to_workers,
@@ -401,83 +427,16 @@ async fn start(
         paused: false,
         keeps_state,
     };
-    tasks.spawn(task.run());
-    Ok(())
+    Ok(tasks.spawn(task.run()))
 }
 
-/// Opens every split, those of a checkpoint where they stood. The splits of a bounded source are fixed when its job
-/// starts (T6); of a live one those that are new are read from their beginning.
-async fn open_sources(
-    prepares: &[Arc<Prepare>],
-    options: &JobOptions,
-    facts: Option<&SequencerFacts>,
-    tasks: &mut JoinSet<Result<()>>,
-) -> Result<(Sequencer, Vec<SplitInput>)> {
-    let order = match prepares.iter().all(|prepare| prepare.spec().boundedness == Boundedness::Bounded) {
-        true => Order::LowestFirst,
-        false => Order::AsRead,
-    };
-    let mut sequencer = Sequencer::new(order, options.batch_rows);
-    let mut splits = Vec::new();
-    for (source, prepare) in prepares.iter().enumerate() {
-        let spec = prepare.spec();
-        let known = facts.into_iter().flat_map(|facts| &facts.sequencer.splits);
-        let mut states: Vec<SplitProgress> = known.filter(|split| split.source == source).cloned().collect();
-        if facts.is_none() || spec.boundedness == Boundedness::Live {
-            let listed = spec.source.splits().await?;
-            let new = listed.into_iter().filter(|split| states.iter().all(|known| *known.split != *split.name));
-            let new: Vec<_> = new.map(|split| SplitProgress::new(source, &split.name)).collect();
-            states.extend(new);
-        }
-        for (ordinal, state) in states.into_iter().enumerate() {
-            let from = match state.ended {
-                true => mpsc::channel(1).1,
-                false => open_split(ordinal, prepare, options, &state, tasks).await?,
-            };
-            let watermark = spec.watermark.as_ref().map(|plan| plan.spec);
-            let ended = state.ended;
-            let index = sequencer.restore_split(state, watermark.as_ref());
-            debug_assert_eq!(index, splits.len());
-            let spoke_at_us = options.clock.now_us();
-            splits.push(SplitInput { from, watermark, max_ahead_us: spec.max_ahead_us, spoke_at_us, ended });
-        }
-    }
-    if let Some(facts) = facts {
-        sequencer.restore(facts.sequencer.seq, facts.sequencer.w);
-    }
-    Ok((sequencer, splits))
-}
+/// Time between two looks for new splits.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Starts the reader of a split that has not ended.
-async fn open_split(
-    ordinal: usize,
-    prepare: &Arc<Prepare>,
-    options: &JobOptions,
-    state: &SplitProgress,
-    tasks: &mut JoinSet<Result<()>>,
-) -> Result<mpsc::Receiver<Result<FromSplit>>> {
-    let spec = prepare.spec();
-    let read = ReadOptions {
-        projection: spec.projection.clone(),
-        batch_rows: options.batch_rows,
-        pool: Arc::new(TaskPool::new(options.workers)),
-    };
-    let split = Split { name: state.split.as_str().into() };
-    // Where nothing can be read again, the rows that are in the order are gone.
-    let gone = || Position { offset: state.next_offset, token: String::new() };
-    let position = match spec.source.replayable() {
-        true => state.position.clone(),
-        false => (state.next_offset > 0).then(gone),
-    };
-    let reader = spec.source.open(&split, position.as_ref(), read).await?;
-    let (to, from) = mpsc::channel(4);
-    let (prepare, clock) = (Arc::clone(prepare), Arc::clone(&options.clock));
-    let (parallelism, skip) = (options.workers, Skip { next_offset: state.next_offset });
-    tasks.spawn(async move {
-        read_split(reader, ordinal as i32, skip, prepare, clock, parallelism, to).await;
-        Ok(())
-    });
-    Ok(from)
+fn ticks(every: Duration) -> Interval {
+    let mut interval = tokio::time::interval(every.max(Duration::from_millis(1)));
+    interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    interval
 }
 
 /// Brings workers to where they stood at W `w`. Gives the current values of sessions that have published.

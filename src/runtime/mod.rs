@@ -10,6 +10,7 @@
 //! on to it when all of them have.
 
 mod background;
+mod inputs;
 mod job;
 mod pool;
 mod reader;
@@ -20,6 +21,7 @@ mod sequencer;
 mod worker;
 
 pub use background::Background;
+pub use inputs::SourceProgress;
 pub use job::{Epochs, JobHandle, JobOptions, JobProgress, JobSpec, complete, detach, late_columns, spawn};
 pub use pool::TaskPool;
 pub use recovery::{Recovered, live_from_us};

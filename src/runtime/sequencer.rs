@@ -1,6 +1,6 @@
 //! The sequencer task: asks splits for rows, orders and judges them, deals them out, and ends epochs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
@@ -11,12 +11,14 @@ use datafusion::common::hash_utils::{RandomState, create_hashes};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Interval;
 
+use super::inputs::{Inputs, SplitInput};
 use super::job::{Control, Progress};
 use super::reader::FromSplit;
 use super::recovery::SequencerFacts;
 use super::results::{EpochFacts, Step};
 use super::worker::{SessionRows, ToWorker};
 use crate::clock::Clock;
+use crate::connectors::Accepted;
 use crate::error::{Error, ErrorKind, Result};
 use crate::operators::aggregate::{Piece, SealAt};
 use crate::operators::failure;
@@ -25,9 +27,9 @@ use crate::operators::graph::Policy;
 use crate::operators::judge::{Judge, Judgement};
 use crate::operators::lifecycle::expires_at;
 use crate::operators::ordered::OrderedRows;
-use crate::operators::sequence::{Next, Sequencer};
+use crate::operators::sequence::{Next, Sequencer, SplitRejects};
 use crate::sql::statement::Emit;
-use crate::watermark::{self, WatermarkSpec};
+use crate::watermark;
 use crate::window::{Window, WindowSpec};
 
 /// Where rows go after they are in order.
@@ -40,20 +42,24 @@ pub(super) enum Route {
     Rows,
 }
 
-/// One split as the task sees it.
-pub(super) struct SplitInput {
-    pub from: mpsc::Receiver<Result<FromSplit>>,
-    pub watermark: Option<WatermarkSpec>,
-    pub max_ahead_us: i64,
-    /// When it last had rows, by the clock.
-    pub spoke_at_us: i64,
-    pub ended: bool,
+/// An epoch asked for by hand, and the rows it has to cover.
+pub(super) struct AskedEpoch {
+    /// By split.
+    accepted: Vec<(usize, Accepted)>,
+    /// To which W is raised behind them.
+    raised: Option<i64>,
+    done: oneshot::Sender<()>,
 }
 
 /// The task's state.
 pub(super) struct SequencerTask {
     pub sequencer: Sequencer,
-    pub splits: Vec<SplitInput>,
+    pub inputs: Inputs,
+    /// When to look for new splits; none if there cannot be any.
+    pub looks: Option<Interval>,
+    pub asked: VecDeque<AskedEpoch>,
+    /// Rejects of the epoch at hand.
+    pub rejects: Vec<SplitRejects>,
     pub route: Route,
     pub policy: Policy,
     pub workers: Vec<mpsc::Sender<ToWorker>>,
@@ -107,10 +113,17 @@ impl SequencerTask {
             if let Some(ended) = self.due().await? {
                 return Ok(ended);
             }
-            let next = if self.paused { Next::Need(Vec::new()) } else { self.sequencer.next()? };
+            self.end_asked_epochs().await?;
+            let next = if self.paused { Next::Need(Vec::new()) } else { self.next().await? };
             match next {
                 Next::Rows(rows) => self.on_rows(rows).await?,
-                Next::End => return Ok(Ended::Input),
+                Next::End if self.inputs.discover(&mut self.sequencer).await? > 0 => {}
+                Next::End if !self.inputs.is_waiting_for_first() => return Ok(Ended::Input),
+                Next::End => {
+                    if let Some(ended) = self.wait(Vec::new()).await? {
+                        return Ok(ended);
+                    }
+                }
                 Next::Need(splits) => {
                     if let Some(ended) = self.wait(splits).await? {
                         return Ok(ended);
@@ -128,20 +141,34 @@ impl SequencerTask {
                 return Ok(Some(ended));
             }
         }
-        let tick = match &mut self.epochs {
-            Some(epochs) => poll_fn(|cx| Poll::Ready(epochs.poll_tick(cx).is_ready())).await,
-            None => false,
-        };
-        if tick && self.dirty {
+        if is_due(&mut self.epochs).await && self.dirty {
             self.end_epoch(None, None).await?;
         }
+        if is_due(&mut self.looks).await {
+            self.inputs.discover(&mut self.sequencer).await?;
+        }
         Ok(None)
+    }
+
+    /// The next rows in order. Rows that were rejected on the way to them are counted, and may be too many.
+    async fn next(&mut self) -> Result<Next> {
+        let next = self.sequencer.next()?;
+        for rejects in self.sequencer.take_rejects() {
+            let allowed = self.inputs.on_rejects(&rejects);
+            self.rejects.push(rejects);
+            if allowed.is_err() {
+                // So that a person can look at them.
+                self.end_epoch(None, None).await?;
+                allowed?;
+            }
+        }
+        Ok(next)
     }
 
     /// Waits for one of `splits`, a control message, or the end of the epoch.
     async fn wait(&mut self, wanted: Vec<usize>) -> Result<Option<Ended>> {
         let wanted = self.not_paused(wanted);
-        let splits = &mut self.splits;
+        let splits = &mut self.inputs.splits;
         let received = poll_fn(|cx| {
             for split in &wanted {
                 if let Poll::Ready(message) = splits[*split].from.poll_recv(cx) {
@@ -150,14 +177,7 @@ impl SequencerTask {
             }
             Poll::Pending
         });
-        let tick = async {
-            match &mut self.epochs {
-                Some(epochs) => {
-                    epochs.tick().await;
-                }
-                None => std::future::pending().await,
-            }
-        };
+        let (epoch_ends, look) = (tick(&mut self.epochs), tick(&mut self.looks));
         tokio::select! {
             biased;
             control = self.control.recv() => match control {
@@ -169,11 +189,14 @@ impl SequencerTask {
                     return Ok(Some(Ended::Stopped(None)));
                 }
             },
-            (split, message) = received => self.on_message(split, message)?,
-            () = tick => {
+            (split, message) = received => self.on_message(split, message).await?,
+            () = epoch_ends => {
                 if self.dirty {
                     self.end_epoch(None, None).await?;
                 }
+            }
+            () = look => {
+                self.inputs.discover(&mut self.sequencer).await?;
             }
         }
         Ok(None)
@@ -181,19 +204,23 @@ impl SequencerTask {
 
     /// A split far ahead of the lowest is not read for now (T7); the lowest always is.
     fn not_paused(&self, wanted: Vec<usize>) -> Vec<usize> {
-        let far = |split: &usize| self.sequencer.ahead_us(*split) > self.splits[*split].max_ahead_us;
-        let near: Vec<usize> = wanted.iter().copied().filter(|split| !far(split)).collect();
+        let near: Vec<usize> = wanted.iter().copied().filter(|split| !self.is_far_ahead(*split)).collect();
         if near.is_empty() { wanted } else { near }
     }
 
-    fn on_message(&mut self, split: usize, message: Option<Result<FromSplit>>) -> Result<()> {
+    fn is_far_ahead(&self, split: usize) -> bool {
+        self.sequencer.ahead_us(split) > self.inputs.splits[split].max_ahead_us
+    }
+
+    async fn on_message(&mut self, split: usize, message: Option<Result<FromSplit>>) -> Result<()> {
         let now_us = self.clock.now_us();
         match message {
-            None => return Err(Error::internal("a reader has ended without an end")),
+            None => return Err(self.inputs.lost_reader().await),
             Some(message) => match message? {
                 FromSplit::Batch(batch) => {
                     self.progress.add_bytes(batch.bytes);
-                    self.splits[split].spoke_at_us = now_us;
+                    self.inputs.on_notes(split, batch.notes);
+                    self.inputs.splits[split].spoke_at_us = now_us;
                     self.dirty = true;
                     self.sequencer.on_batch(split, *batch);
                 }
@@ -204,7 +231,7 @@ impl SequencerTask {
                 FromSplit::Nothing { at_us } => self.on_nothing(split, at_us),
                 FromSplit::End => {
                     self.dirty = true;
-                    self.splits[split].ended = true;
+                    self.inputs.splits[split].ended = true;
                     self.sequencer.on_end(split);
                 }
             },
@@ -214,14 +241,15 @@ impl SequencerTask {
 
     /// The split was asked at `at_us` and had nothing (T7).
     fn on_nothing(&mut self, split: usize, at_us: i64) {
-        let Some(spec) = self.splits[split].watermark else { return };
+        let splits = &self.inputs.splits;
+        let Some(spec) = splits[split].watermark else { return };
         let silent_us = |input: &SplitInput| at_us.saturating_sub(input.spoke_at_us);
-        if spec.idle_timeout_us.is_some_and(|timeout| silent_us(&self.splits[split]) >= timeout) {
+        if spec.idle_timeout_us.is_some_and(|timeout| silent_us(&splits[split]) >= timeout) {
             self.sequencer.set_idle(split, true);
             self.dirty = true;
         }
         if let Some(after) = spec.idle_close_after_us {
-            let all_silent = self.splits.iter().filter(|input| !input.ended).all(|input| silent_us(input) >= after);
+            let all_silent = splits.iter().filter(|input| !input.ended).all(|input| silent_us(input) >= after);
             if all_silent && self.newest_time != watermark::NONE {
                 let newest_end = self.newest_window_end();
                 self.sequencer.raise(newest_end);
@@ -242,8 +270,8 @@ impl SequencerTask {
 
     async fn on_control(&mut self, control: Control) -> Result<Option<Ended>> {
         match control {
-            Control::Epoch(done) => self.epoch_after_all(None, done).await?,
-            Control::Raise(w, done) => self.epoch_after_all(Some(w), done).await?,
+            Control::Epoch(done) => self.on_epoch_asked(None, done).await?,
+            Control::Raise(w, done) => self.on_epoch_asked(Some(w), done).await?,
             Control::Pause => self.paused = true,
             Control::Resume => self.paused = false,
             Control::Stop(done) => return Ok(Some(Ended::Stopped(Some(done)))),
@@ -251,25 +279,41 @@ impl SequencerTask {
         Ok(None)
     }
 
-    /// Ends the epoch after all rows read so far, W at least at `raised`.
-    async fn epoch_after_all(&mut self, raised: Option<i64>, done: oneshot::Sender<()>) -> Result<()> {
-        self.drain()?;
-        while let Next::Rows(rows) = self.sequencer.next()? {
+    /// Takes what has been read already, and notes what has been accepted and must follow before the epoch may end.
+    async fn on_epoch_asked(&mut self, raised: Option<i64>, done: oneshot::Sender<()>) -> Result<()> {
+        self.inputs.discover(&mut self.sequencer).await?;
+        for split in 0..self.inputs.splits.len() {
+            while let Ok(message) = self.inputs.splits[split].from.try_recv() {
+                self.on_message(split, Some(message)).await?;
+            }
+        }
+        while let Next::Rows(rows) = self.next().await? {
             self.on_rows(rows).await?;
         }
-        if let Some(w) = raised {
-            self.sequencer.raise(w);
-        }
         self.watermark_rose().await?;
-        self.end_epoch(None, Some(done)).await
+        let splits = self.inputs.splits.iter().enumerate();
+        let accepted = splits
+            .filter_map(|(i, split)| Some((i, self.inputs.spec(split.source).source.accepted(&split.name)?)))
+            .collect();
+        self.asked.push_back(AskedEpoch { accepted, raised, done });
+        Ok(())
     }
 
-    /// Takes what has been read already, without waiting.
-    fn drain(&mut self) -> Result<()> {
-        for split in 0..self.splits.len() {
-            while let Ok(message) = self.splits[split].from.try_recv() {
-                self.on_message(split, Some(message))?;
+    /// Ends the epochs asked for whose rows are in the order. A split that is paused is not waited for.
+    async fn end_asked_epochs(&mut self) -> Result<()> {
+        let covered = |task: &Self, asked: &AskedEpoch| {
+            let passed = |(split, accepted): &(usize, Accepted)| {
+                task.sequencer.has_passed(*split, accepted) || task.is_far_ahead(*split)
+            };
+            task.paused || asked.accepted.iter().all(passed)
+        };
+        while self.asked.front().is_some_and(|asked| covered(self, asked)) {
+            let Some(AskedEpoch { raised, done, .. }) = self.asked.pop_front() else { break };
+            if let Some(w) = raised {
+                self.sequencer.raise(w);
+                self.watermark_rose().await?;
             }
+            self.end_epoch(None, Some(done)).await?;
         }
         Ok(())
     }
@@ -388,7 +432,7 @@ impl SequencerTask {
             counts,
             windows,
             late: std::mem::take(&mut self.late),
-            rejects: self.sequencer.take_rejects(),
+            rejects: std::mem::take(&mut self.rejects),
             facts: self.keeps_state.then(|| SequencerFacts {
                 sequencer: self.sequencer.state(),
                 told_w: self.told_w,
@@ -400,7 +444,7 @@ impl SequencerTask {
             done,
         };
         self.dirty = false;
-        self.progress.set_splits(self.sequencer.progress());
+        self.progress.set_inputs(self.sequencer.progress(), self.inputs.progress());
         self.steps.send(Step::Epoch(Box::new(facts))).await.map_err(|_| downstream())
     }
 
@@ -413,6 +457,24 @@ impl SequencerTask {
             self.last_early_us = Some(now_us);
         }
         due
+    }
+}
+
+/// Whether the interval, if there is one, has come round.
+async fn is_due(interval: &mut Option<Interval>) -> bool {
+    match interval {
+        Some(interval) => poll_fn(|cx| Poll::Ready(interval.poll_tick(cx).is_ready())).await,
+        None => false,
+    }
+}
+
+/// Waits until the interval comes round: for ever if there is none.
+async fn tick(interval: &mut Option<Interval>) {
+    match interval {
+        Some(interval) => {
+            interval.tick().await;
+        }
+        None => std::future::pending().await,
     }
 }
 

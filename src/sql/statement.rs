@@ -137,6 +137,22 @@ pub enum Statement {
     Passthrough(Box<DfStatement>),
 }
 
+impl Statement {
+    /// Whether it leaves sources, views, their jobs and their results as they are. What DataFusion does itself lives as long
+    /// as the session.
+    pub fn only_reads(&self) -> bool {
+        matches!(
+            self,
+            Self::Select(_)
+                | Self::Subscribe { .. }
+                | Self::Explain { .. }
+                | Self::Describe { .. }
+                | Self::Show(_)
+                | Self::Passthrough(_)
+        )
+    }
+}
+
 /// `CREATE SOURCE name ( columns, watermark ) WITH ( options )`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CreateSource {

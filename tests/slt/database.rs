@@ -221,25 +221,6 @@ impl Database {
         self.engine.execute(query).await?.collect().await
     }
 
-    /// Rows that every job has read, as of its last epoch.
-    fn rows_read(&self) -> u64 {
-        self.engine.progress().iter().map(|job| job.rows).sum()
-    }
-
-    /// Runs an INSERT, and ends epochs until a job has read its rows. The source is not a script, so this is the only sign.
-    async fn insert(&mut self, statement: Statement) -> Result<()> {
-        self.end_epochs().await?;
-        let before = self.rows_read();
-        if let Outcome::Done { tag, .. } = self.engine.run(statement).await? {
-            let inserted: u64 = tag.trim_start_matches("INSERT ").parse().unwrap_or(0);
-            while self.rows_read() < before + inserted {
-                self.end_epochs().await?;
-                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-            }
-        }
-        Ok(())
-    }
-
     async fn statement(&mut self, text: &str) -> Result<DBOutput<DefaultColumnType>> {
         let text = text.replace("{dir}", &self.files.path().display().to_string()).replace("{data}", DATA);
         let mut statements = sql::parse(&text)?;
@@ -274,17 +255,9 @@ impl Database {
         }
         // A plain SELECT is a statement of its own; what passes through may be one that only this session knows.
         self.bound |= matches!(&statement, Statement::Passthrough(_));
-        if matches!(statement, Statement::Insert { .. }) {
-            self.insert(statement).await?;
-            return Ok(DBOutput::StatementComplete(0));
-        }
         let rows = match self.engine.run(statement).await? {
             Outcome::Done { .. } => {
-                if let Some(view) = view {
-                    // Its answer says that the job is up and reads.
-                    self.engine.epoch(&view).await?;
-                    self.views.push(view);
-                }
+                self.views.extend(view);
                 return Ok(DBOutput::StatementComplete(0));
             }
             outcome => rows::text(&outcome.collect().await?)?,

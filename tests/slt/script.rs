@@ -3,9 +3,9 @@
 //! It is live, and has nothing more until the next push; or, when a file runs as a batch, bounded by what was pushed
 //! before the query. [`Scripts`] outlives the engines that read it, so that a second engine reads the same rows.
 //!
-//! A job that is told to end its epoch does so after the rows it has *read*, which need not be all that were pushed. So a
-//! script watches its readers: one that asks again after it was told that there is nothing has passed on all it got
-//! before ([`Scripts::settle`]).
+//! An epoch ended by hand covers all rows pushed. That a split has had nothing for a while is known only to a job that
+//! has asked again: so a script watches its readers, and waits for each to have asked twice since something changed
+//! ([`Scripts::settle`]).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,8 +17,8 @@ use arrow::compute::concat_batches;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use highwater::connectors::{
-    Boundedness, Coverage, Notes, Offsets, PinnedSource, Position, ReadOptions, Source, SourceBatch, SourceDefinition,
-    Split, SplitEvent, SplitReader,
+    Accepted, Boundedness, Coverage, Notes, Offsets, PinnedSource, Position, ReadOptions, Source, SourceBatch,
+    SourceDefinition, Split, SplitEvent, SplitReader,
 };
 use highwater::{Error, Result};
 
@@ -188,6 +188,12 @@ impl Source for Script {
 
     async fn splits(&self) -> Result<Vec<Split>> {
         Ok(lock(&self.state).logs.keys().map(|name| Split { name: Arc::clone(name) }).collect())
+    }
+
+    fn accepted(&self, split: &str) -> Option<Accepted> {
+        let state = lock(&self.state);
+        let log = state.logs.get(split)?;
+        Some(Accepted { next_offset: log.rows.num_rows() as i64, watermark_us: i64::MIN, ended: log.ended })
     }
 
     async fn open(&self, split: &Split, from: Option<&Position>, options: ReadOptions) -> Result<Box<dyn SplitReader>> {
