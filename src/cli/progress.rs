@@ -118,6 +118,7 @@ impl JobWatch {
 pub fn summary(job: &JobProgress) -> String {
     let mut parts = vec![format!("{} rows read", grouped(job.rows))];
     parts.extend(fates(job));
+    parts.extend(Some(job.notes.to_string()).filter(|notes| !notes.is_empty()));
     format!("{}: {}", job.name, parts.join(", "))
 }
 
@@ -136,6 +137,7 @@ mod tests {
             expired: 0,
             rejected: 3,
             lag_us: Some(1_500_000),
+            notes: Default::default(),
             done,
             error: None,
         }

@@ -153,7 +153,8 @@ fn causes(error: &Error) -> Vec<String> {
 /// What a message says without the name of its layer and its full stop: of `Schema error: No field named x.` it is
 /// `no field named x`.
 fn core_of(text: &str) -> String {
-    let named = text.split_once(": ").filter(|(layer, _)| layer.ends_with("error"));
+    let is_layer = |layer: &str| layer.ends_with("error") || layer.starts_with("Error during");
+    let named = text.split_once(": ").filter(|(layer, _)| is_layer(layer));
     named.map_or(text, |(_, rest)| rest).trim_end_matches('.').to_lowercase()
 }
 

@@ -233,6 +233,19 @@ impl<'a> OptionReader<'a> {
             .ok_or_else(|| bad_value(names[0], text, "a length of time such as '5 s' or '1 minute'"))
     }
 
+    /// The error of an option nobody has asked for so far that may stand for `name`, if there is one.
+    pub fn mistyped(&self, name: &'static str) -> Option<Error> {
+        let unknown = |given: &&String| !self.known.contains(given.as_str()) && !ENGINE_OPTIONS.contains(&given.as_str());
+        let near = |given: &&String| guess(given, &[name]).is_some();
+        let given = self.definition.options.keys().filter(unknown).find(near)?;
+        Some(with_guess(self.no_option(given), given, &[name]))
+    }
+
+    fn no_option(&self, name: &str) -> Error {
+        let connector = self.definition.options.get("connector").map_or("", String::as_str);
+        Error::invalid(format!("connector '{connector}' has no option '{name}'"))
+    }
+
     /// Refuses options nobody asked for.
     ///
     /// # Errors
@@ -242,8 +255,7 @@ impl<'a> OptionReader<'a> {
             if self.known.contains(name.as_str()) || ENGINE_OPTIONS.contains(&name.as_str()) {
                 continue;
             }
-            let connector = self.definition.options.get("connector").map_or("", String::as_str);
-            let error = Error::invalid(format!("connector '{connector}' has no option '{name}'"));
+            let error = self.no_option(name);
             let names: Vec<&str> = self.known.iter().chain(ENGINE_OPTIONS).copied().collect();
             return Err(match guess(name, &names) {
                 Some(_) => with_guess(error, name, &names),

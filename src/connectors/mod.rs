@@ -195,6 +195,24 @@ pub struct Notes {
     pub skipped_files: u64,
 }
 
+/// `2 fields ignored, 1 file rotated`; what is zero is left out.
+impl std::fmt::Display for Notes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { ignored_fields, truncated_files, rotated_files, skipped_files } = *self;
+        let counts = [
+            (ignored_fields, "field", "ignored"),
+            (truncated_files, "file", "truncated"),
+            (rotated_files, "file", "rotated"),
+            (skipped_files, "file", "skipped"),
+        ];
+        for (i, (n, thing, what)) in counts.into_iter().filter(|(n, ..)| *n > 0).enumerate() {
+            let (comma, plural) = (if i > 0 { ", " } else { "" }, if n == 1 { "" } else { "s" });
+            write!(f, "{comma}{n} {thing}{plural} {what}")?;
+        }
+        Ok(())
+    }
+}
+
 impl std::ops::AddAssign for Notes {
     fn add_assign(&mut self, other: Self) {
         self.ignored_fields += other.ignored_fields;

@@ -208,18 +208,7 @@ impl PushSource {
 
     /// A handle to split `name`, which is made if it is new. A split made after [`PushHandle::close`] is closed.
     pub fn handle(&self, name: &str) -> PushHandle {
-        let mut splits = lock(&self.shared.splits);
-        let name: Arc<str> = name.into();
-        let end = splits.end.clone();
-        let log = splits.by_name.entry(Arc::clone(&name)).or_insert_with(|| {
-            Arc::new(SplitLog {
-                name,
-                state: Mutex::new(LogState::new(end)),
-                filled: Notify::new(),
-                drained: Notify::new(),
-            })
-        });
-        PushHandle { shared: Arc::clone(&self.shared), log: Arc::clone(log) }
+        self.shared.handle(name)
     }
 
     /// Ends the source with an error: waiting and later pushes fail with [`ErrorKind::Closed`] and `why`. For the owner of
@@ -230,6 +219,21 @@ impl PushSource {
 }
 
 impl Shared {
+    fn handle(self: &Arc<Self>, name: &str) -> PushHandle {
+        let mut splits = lock(&self.splits);
+        let name: Arc<str> = name.into();
+        let end = splits.end.clone();
+        let log = splits.by_name.entry(Arc::clone(&name)).or_insert_with(|| {
+            Arc::new(SplitLog {
+                name,
+                state: Mutex::new(LogState::new(end)),
+                filled: Notify::new(),
+                drained: Notify::new(),
+            })
+        });
+        PushHandle { shared: Arc::clone(self), log: Arc::clone(log) }
+    }
+
     fn end(&self, end: &End) {
         let mut splits = lock(&self.splits);
         splits.end.get_or_insert_with(|| end.clone());
@@ -254,6 +258,13 @@ impl fmt::Debug for PushHandle {
 }
 
 impl PushHandle {
+    /// A handle to another split of the same source, which is made if it is new. A job that runs already finds it within a
+    /// second, or with the next epoch asked for.
+    #[must_use]
+    pub fn split(&self, name: &str) -> Self {
+        self.shared.handle(name)
+    }
+
     /// The columns a pushed batch must have.
     pub fn schema(&self) -> SchemaRef {
         Arc::clone(&self.shared.schema)

@@ -205,7 +205,7 @@ async fn check(case: Case) -> Result<(), TestCaseError> {
     prop_assert_eq!(lines(&engine, &initial).await, values(answer.initial()));
 
     let late = format!(
-        "SELECT k, {}, v, {}, {}, _pairs, _late_by_us, _fate FROM v$late",
+        "SELECT k, {}, v, {}, {}, _pairs, _late_by_us, _reason FROM v$late",
         us("ts"),
         us("_window_start"),
         us("_window_end")
@@ -321,7 +321,7 @@ async fn departures(batch_rows: usize, workers: usize) -> Vec<String> {
     let mut all = Vec::new();
     for query in [
         "SELECT window_start, origin, n, d, _event_count FROM v",
-        "SELECT scheduled, origin, status, dep_delay, _window_start, _pairs, _late_by_us, _fate, _offset FROM v$late",
+        "SELECT scheduled, origin, status, dep_delay, _window_start, _pairs, _late_by_us, _reason, _offset FROM v$late",
         "SELECT window_start, window_end, state, on_time, late, refused_late, refused_expired FROM v$windows",
         "SELECT window_start, origin, n, d FROM v$history WHERE _reason = 'initial'",
         "SHOW LATENESS",

@@ -55,7 +55,7 @@ pub use view::JobProgress;
 pub use crate::plan::from_datafusion as rows_error;
 
 use crate::connectors::{PushHandle, PushSource};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Position, Result};
 use crate::plan::{Planner, from_datafusion};
 use crate::results::{Since, Subscription};
 use crate::runtime::{JobHandle, JobOptions};
@@ -182,6 +182,30 @@ impl Engine {
     /// # Errors
     /// See [`ErrorKind`].
     pub async fn run(&self, statement: Statement) -> Result<Outcome> {
+        let position = statement.position();
+        self.run_statement(statement).await.map_err(|error| self.explained(error, position))
+    }
+
+    /// `error` with what the engine knows and the planner does not: where the statement is, and what names there are.
+    fn explained(&self, error: Error, statement: Option<Position>) -> Error {
+        let error = match unknown_table(&error) {
+            Some(name) => {
+                let mut unknown = self.unknown("table, view or source", name);
+                if let Some(position) = error.position() {
+                    unknown = unknown.at(position);
+                }
+                unknown
+            }
+            None => error,
+        };
+        let is_about_text = matches!(error.kind(), ErrorKind::Syntax | ErrorKind::Invalid | ErrorKind::Unsupported);
+        match statement {
+            Some(position) if is_about_text && error.position().is_none() => error.at(position),
+            _ => error,
+        }
+    }
+
+    async fn run_statement(&self, statement: Statement) -> Result<Outcome> {
         match statement {
             Statement::CreateSource(create) => self.create_source(create).await,
             Statement::CreateMaterializedView(create) => self.create_view(create).await,
@@ -234,7 +258,7 @@ impl Engine {
     /// # Errors
     /// `Invalid` if there is no such source, or it is not one to push into.
     pub fn push_handle(&self, name: &str) -> Result<PushHandle> {
-        let source = self.inner.catalog.source_entry(name).ok_or_else(|| unknown("source", name))?;
+        let source = self.inner.catalog.source_entry(name).ok_or_else(|| self.unknown("source", name))?;
         let any: &dyn std::any::Any = source.table.source().as_ref();
         match any.downcast_ref::<PushSource>() {
             Some(push) => Ok(push.handle("push")),
@@ -248,7 +272,7 @@ impl Engine {
     /// # Errors
     /// `Invalid` for an unknown view.
     pub fn subscribe(&self, view: &str, since: Since) -> Result<Subscription> {
-        self.inner.catalog.view_entry(view).ok_or_else(|| unknown("view", view))?.reader.subscribe(since)
+        self.inner.catalog.view_entry(view).ok_or_else(|| self.unknown("view", view))?.reader.subscribe(since)
     }
 
     /// Ends an epoch of `view` and waits until it is readable. It covers every row pushed before the call; of files and the
@@ -361,12 +385,29 @@ impl Engine {
     }
 
     fn job(&self, view: &str) -> Result<JobHandle> {
-        let entry = self.inner.catalog.view_entry(view).ok_or_else(|| unknown("view", view))?;
+        let entry = self.inner.catalog.view_entry(view).ok_or_else(|| self.unknown("view", view))?;
         entry.job.ok_or_else(|| match &entry.problem {
             Some(problem) => problem.copy(),
             None => Error::new(ErrorKind::Closed, format!("view `{view}` has no running job"))
                 .with_hint("its input has ended, or this engine only reads; its results can be read"),
         })
+    }
+
+    /// The error for a name there is not, with the name that may be meant.
+    fn unknown(&self, kind: &str, name: &str) -> Error {
+        let error = unknown(kind, name);
+        if error.hint().is_some() {
+            return error;
+        }
+        let relations = self.names(NameKind::Relation);
+        if let Some((_, what)) = relations.iter().find(|(known, _)| known == name) {
+            return error.with_hint(format!("there is a {what} of that name"));
+        }
+        let names: Vec<&str> = relations.iter().map(|(known, _)| known.as_str()).collect();
+        match crate::connectors::definition::guess(name, &names) {
+            Some(near) => error.with_hint(format!("did you mean `{near}`?")),
+            None => error.with_hint("SHOW SOURCES, SHOW VIEWS and SHOW TABLES list what there is"),
+        }
     }
 
     fn next_query(&self) -> u64 {
@@ -379,6 +420,11 @@ impl Engine {
             false => Ok(()),
         }
     }
+}
+
+/// The name in DataFusion's `table 'x' not found`.
+fn unknown_table(error: &Error) -> Option<&str> {
+    error.message().strip_prefix("table '")?.strip_suffix("' not found")
 }
 
 fn unknown(kind: &str, name: &str) -> Error {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::common::TableReference;
@@ -115,7 +116,7 @@ impl Engine {
             }
         };
         let entry = self.inner.catalog.view_entry(&view.node);
-        let entry = entry.ok_or_else(|| unknown("view", &view.node).at(view.position))?;
+        let entry = entry.ok_or_else(|| self.unknown("view", &view.node).at(view.position))?;
         // A view whose job has ended has said all it will: what it has is what a subscriber gets.
         let from = match (&entry.job, from) {
             (Some(job), From::Now) if job.is_bounded() => From::Epoch(0),
@@ -244,9 +245,10 @@ fn as_pushed(rows: &RecordBatch, columns: &[String], schema: &SchemaRef) -> Resu
     if let Some(name) = named.iter().find(|name| schema.index_of(name).is_err()) {
         return Err(unknown("column", name));
     }
+    let strictly = CastOptions { safe: false, ..CastOptions::default() };
     let cast = |field: &arrow::datatypes::FieldRef| match named.iter().position(|name| name == field.name()) {
         None => Ok(arrow::array::new_null_array(field.data_type(), rows.num_rows())),
-        Some(i) => arrow::compute::cast(rows.column(i), field.data_type()).map_err(|e| {
+        Some(i) => cast_with_options(rows.column(i), field.data_type(), &strictly).map_err(|e| {
             Error::invalid(format!("a value does not fit its column: column=`{}`", field.name())).with_source(e)
         }),
     };

@@ -8,10 +8,11 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 
 use super::builder::columns_text;
 use super::catalog::ViewEntry;
-use super::{Engine, Outcome, unknown};
+use super::{Engine, Outcome};
 use crate::checkpoint::JobRecord;
 use crate::error::{Error, Result};
 use crate::plan::{CatalogView, explain, from_datafusion};
+use crate::runtime::SourceProgress;
 use crate::sql::Statement;
 use crate::sql::statement::{Show, Spanned, StreamQuery};
 use crate::time::format_us;
@@ -39,6 +40,7 @@ impl Engine {
 
     fn show_sources(&self) -> Result<Outcome> {
         let sources = self.inner.catalog.sources();
+        let known: Vec<_> = sources.iter().map(|(name, _)| self.source_progress(name)).collect();
         let text = |value: &dyn Fn(&super::catalog::SourceEntry) -> Option<String>| {
             Column::Text(sources.iter().map(|(_, entry)| value(entry)).collect())
         };
@@ -50,7 +52,19 @@ impl Engine {
                 "event_time",
                 text(&|entry| entry.table.watermark().map(|w| entry.table.columns()[w.column].field.name().clone())),
             ),
+            ("rejected", Column::Number(known.iter().map(|k| k.as_ref().map(|k| k.rejected as i64)).collect())),
+            (
+                "notes",
+                Column::Text(known.iter().map(|k| k.as_ref().map(|k| k.notes.to_string())).collect()),
+            ),
         ])
+    }
+
+    /// What the jobs know of `source`: each reads it by itself, so that of the one that has read most.
+    fn source_progress(&self, source: &str) -> Option<SourceProgress> {
+        let jobs = self.inner.catalog.jobs();
+        let known = jobs.iter().flat_map(|job| job.progress().sources).filter(|known| known.source == source);
+        known.max_by_key(|known| (known.rejected, known.notes.ignored_fields))
     }
 
     fn show_views(&self) -> Result<Outcome> {
@@ -128,7 +142,7 @@ impl Engine {
         match of {
             None => Ok(self.inner.catalog.views()),
             Some(name) => {
-                let view = self.inner.catalog.view_entry(name).ok_or_else(|| unknown("view", name))?;
+                let view = self.inner.catalog.view_entry(name).ok_or_else(|| self.unknown("view", name))?;
                 Ok(vec![(name.to_owned(), view)])
             }
         }
@@ -153,7 +167,7 @@ impl Engine {
                             }
                             None => {
                                 let table = self.inner.context.table(name.node.as_str()).await;
-                                let table = table.map_err(|_| unknown("relation", &name.node).at(name.position))?;
+                                let table = table.map_err(|_| self.unknown("relation", &name.node).at(name.position))?;
                                 Arc::new(table.schema().as_arrow().clone())
                             }
                         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
 use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use arrow::util::pretty::pretty_format_batches;
+use futures::StreamExt;
 
 use super::{Engine, Outcome};
 use crate::clock::ManualClock;
@@ -245,8 +246,8 @@ async fn more_rejects_than_allowed_stop_the_job_and_every_push() {
     done(&engine, "INSERT INTO orders VALUES (NULL, 'c', 3)").await.unwrap();
     let error = engine.epoch("v").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Data);
-    let said = "`v` failed: 2 rows of source `orders` were rejected, and max_rejects is 1; the first: orders row 0: \
-                the event time is NULL: {\"k\":\"a\",\"v\":1}";
+    let said = "`v` failed: more rows of source `orders` were rejected than max_rejects=`1` allows, the first at \
+                orders row 0: the event time is NULL: {\"k\":\"a\",\"v\":1}";
     assert_eq!(error.message(), said);
     assert!(error.hint().is_some_and(|hint| hint.contains("orders$rejects")));
 
@@ -257,7 +258,7 @@ async fn more_rejects_than_allowed_stop_the_job_and_every_push() {
     assert!(orders.try_push(rows(0..1)).is_err());
 
     let shown = text(&engine, "SHOW JOBS").await;
-    assert!(shown.contains("failed") && shown.contains("max_rejects is 1"), "{shown}");
+    assert!(shown.contains("failed") && shown.contains("max_rejects=`1`"), "{shown}");
     let progress = &engine.progress()[0];
     assert!(progress.done && progress.error.as_ref().is_some_and(|e| e.kind() == ErrorKind::Data));
     let rejects = text(&engine, "SELECT raw FROM orders$rejects").await;
@@ -307,5 +308,202 @@ async fn a_push_that_waits_for_room_is_told_that_the_job_failed() {
     });
     done(&engine, "RESUME v").await.unwrap();
     let error = waiting.await.unwrap().unwrap_err();
-    assert!(error.message().contains("max_rejects is 0"), "{error}");
+    assert!(error.message().contains("max_rejects=`0`"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c87_a_split_far_ahead_is_paused_and_nothing_is_lost() {
+    let engine = engine().await;
+    let limited = ORDERS.replace("'push'", "'push', max_ahead = '100 seconds', queue_rows = '10'");
+    done(&engine, &limited).await.unwrap();
+    let ahead = engine.push_handle("orders").unwrap();
+    let behind = ahead.split("slow");
+    done(&engine, &format!("CREATE MATERIALIZED VIEW v AS {COUNT}")).await.unwrap();
+    behind.push(rows(50..51)).await.unwrap();
+    engine.epoch("v").await.unwrap();
+    let pushing = tokio::spawn({
+        let ahead = ahead.clone();
+        async move {
+            for second in 0..1000 {
+                ahead.push(rows(second..second + 1)).await?;
+            }
+            Ok::<_, crate::Error>(())
+        }
+    });
+    while engine.progress()[0].rows < 150 {
+        engine.epoch("v").await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..100 {
+        engine.epoch("v").await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    // 150 s is as far as it may be ahead of 50 s; what is beyond waits in bounded queues.
+    let held = &engine.progress()[0];
+    assert!(held.rows < 160, "{held:?}");
+    assert_eq!(held.watermark_us, Some(50_000_000));
+    assert!(!pushing.is_finished(), "a push waits for room");
+    behind.push(rows(999..1000)).await.unwrap();
+    pushing.await.unwrap().unwrap();
+    ahead.close();
+    engine.epoch("v").await.unwrap();
+    let all = &engine.progress()[0];
+    assert_eq!((all.rows, all.expired, all.late), (1002, 0, 0));
+    engine.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c37_a_split_found_later_is_read_from_its_beginning() {
+    let engine = engine().await;
+    done(&engine, ORDERS).await.unwrap();
+    done(&engine, &format!("CREATE MATERIALIZED VIEW v AS {COUNT}")).await.unwrap();
+    let first = engine.push_handle("orders").unwrap();
+    first.push(rows(0..100)).await.unwrap();
+    engine.epoch("v").await.unwrap();
+    let second = first.split("later");
+    second.push(rows(30..40)).await.unwrap();
+    second.push(rows(70..80)).await.unwrap();
+    engine.epoch("v").await.unwrap();
+    let progress = &engine.progress()[0];
+    assert_eq!((progress.rows, progress.expired), (120, 10), "the first ten came after their window had expired");
+    assert_eq!(progress.watermark_us, Some(99_000_000), "W does not go back");
+    first.push(rows(100..200)).await.unwrap();
+    engine.epoch("v").await.unwrap();
+    assert_eq!(engine.progress()[0].watermark_us, Some(99_000_000), "the new split holds it");
+    engine.shutdown().await.unwrap();
+}
+
+/// Rows of a stream that is left running, up to its `n`-th.
+async fn first_of(outcome: Outcome, n: usize) -> Vec<String> {
+    let Outcome::Stream { mut rows, stop, .. } = outcome else { panic!("a stream") };
+    let mut seen = Vec::new();
+    while seen.len() < n {
+        let batch = rows.next().await.expect("more to come").unwrap();
+        let columns = ["n", "_version", "_reason", "_epoch"].map(|name| batch.schema().index_of(name).unwrap());
+        seen.extend(crate::testing::table::lines(&[batch.project(&columns).unwrap()]));
+    }
+    stop.stop();
+    while let Some(batch) = rows.next().await {
+        batch.expect("a stream that is stopped ends cleanly");
+    }
+    seen
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn subscribe_begins_where_it_is_told_and_ends_when_it_is_stopped() {
+    let clock = Arc::new(ManualClock::new(1_700_000_000_000_000));
+    let engine = Engine::builder().in_memory().epochs(Epochs::Manual).clock(Arc::clone(&clock) as _).build().await.unwrap();
+    done(&engine, ORDERS).await.unwrap();
+    done(&engine, &format!("CREATE MATERIALIZED VIEW v AS {COUNT} ALLOWED LATENESS INTERVAL '1 hour'")).await.unwrap();
+    let orders = engine.push_handle("orders").unwrap();
+    for seconds in [0..61, 10..12, 61..121] {
+        orders.push(rows(seconds)).await.unwrap();
+        engine.epoch("v").await.unwrap();
+        clock.advance_us(1_000_000);
+    }
+    let everything = ["60 | 1 | initial | 1", "62 | 2 | late_data | 2", "60 | 1 | initial | 3"];
+    for (clause, expected) in [
+        ("SINCE EPOCH 0", &everything[..]),
+        ("SINCE EPOCH 1", &everything[1..]),
+        ("SINCE EPOCH 2", &everything[2..]),
+        ("SINCE '2023-11-14T22:13:20.5Z'", &everything[1..]),
+        ("WITH SNAPSHOT", &everything[1..]),
+    ] {
+        let stream = engine.execute(&format!("SUBSCRIBE v {clause}")).await.unwrap();
+        let mut seen = first_of(stream, expected.len()).await;
+        seen.sort_by_key(|line| line.rsplit(' ').next().map(str::to_owned));
+        assert_eq!(seen, expected, "{clause}");
+    }
+    let new = engine.execute("SUBSCRIBE v").await.unwrap();
+    orders.push(rows(121..181)).await.unwrap();
+    engine.epoch("v").await.unwrap();
+    assert_eq!(first_of(new, 1).await, ["60 | 1 | initial | 4"], "without a clause, what comes next");
+    let error = engine.execute("SUBSCRIBE v SINCE EPOCH 99").await.unwrap_err();
+    assert!(error.message().starts_with("no such epoch yet"), "{error}");
+    engine.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c124_a_subscriber_that_does_not_read_holds_nobody_back_and_loses_nothing() {
+    let engine = engine().await;
+    done(&engine, ORDERS).await.unwrap();
+    done(&engine, &format!("CREATE MATERIALIZED VIEW v AS {COUNT}")).await.unwrap();
+    let slow = engine.execute("SUBSCRIBE v").await.unwrap();
+    let orders = engine.push_handle("orders").unwrap();
+    for minute in 0..200 {
+        orders.push(rows(minute * 60..minute * 60 + 61)).await.unwrap();
+        engine.epoch("v").await.unwrap();
+    }
+    orders.close();
+    engine.epoch("v").await.unwrap();
+    let rows = slow.collect().await.unwrap();
+    assert_eq!(rows.iter().map(RecordBatch::num_rows).sum::<usize>(), 201);
+    engine.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_nobody_reads_any_more_ends_its_job() {
+    let engine = engine().await;
+    done(&engine, ORDERS).await.unwrap();
+    let Outcome::Stream { rows: stream, stop, .. } = engine.execute("SELECT ts FROM orders").await.unwrap() else {
+        panic!("a stream");
+    };
+    drop(stream);
+    while !stop.progress().expect("a job").done {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_happened_while_reading_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.jsonl");
+    std::fs::write(&path, "{\"ts\": 1, \"extra\": 2}\n{\"ts\": 2, \"extra\": 3, \"more\": 1}\nnonsense\n").unwrap();
+    let engine = engine().await;
+    let path = path.display();
+    done(
+        &engine,
+        &format!("CREATE SOURCE f (ts TIMESTAMP(0), WATERMARK FOR ts AS ts) WITH (connector = 'file', path = '{path}')"),
+    )
+    .await
+    .unwrap();
+    done(&engine, &format!("CREATE MATERIALIZED VIEW v AS {}", COUNT.replace("orders", "f").replace("sum(v)", "min(ts)")))
+        .await
+        .unwrap();
+    engine.wait_for_bounded().await.unwrap();
+    let shown = text(&engine, "SHOW SOURCES").await;
+    assert!(shown.contains("| 1        | 3 fields ignored |"), "{shown}");
+    assert_eq!(engine.progress()[0].notes.to_string(), "3 fields ignored");
+    engine.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn late_rows_have_their_columns_in_declared_order() {
+    let engine = engine().await;
+    done(&engine, ORDERS).await.unwrap();
+    let by_value = COUNT.replace("GROUP BY window_start", "GROUP BY window_start, v").replace("sum(v)", "v");
+    done(&engine, &format!("CREATE MATERIALIZED VIEW w AS {by_value}")).await.unwrap();
+    let columns = engine.table("w$late").await.unwrap();
+    let names: Vec<&str> = columns.schema().fields().iter().take(3).map(|field| field.name().as_str()).collect();
+    assert_eq!(names, ["ts", "k", "v"]);
+    engine.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_there_is_not_is_answered_with_the_one_that_may_be_meant() {
+    let engine = engine().await;
+    done(&engine, ORDERS).await.unwrap();
+    for (sql, message, hint) in [
+        ("SELECT * FROM oders", "no table, view or source `oders`", "did you mean `orders`?"),
+        ("SUBSCRIBE orders", "no view `orders`", "there is a source of that name"),
+        ("INSERT INTO orders VALUES ('x', 'y', 'z')", "a value does not fit its column: column=`ts`", ""),
+        ("SELECT count(*) FROM orders WHERE k = \"order.placed\"", "no column", "single quotes"),
+        ("SELECT sum(k) FROM orders", "no function sum(Utf8View)", "cast the argument"),
+    ] {
+        let error = engine.execute(sql).await.map(|_| ()).unwrap_err();
+        assert!(error.message().contains(message), "{sql}: {error}");
+        assert!(error.hint().unwrap_or_default().contains(hint), "{sql}: {:?}", error.hint());
+        assert!(error.position().is_some(), "{sql}: {error}");
+    }
+    engine.shutdown().await.unwrap();
 }

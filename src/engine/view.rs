@@ -6,8 +6,9 @@ use datafusion::sql::sqlparser::ast;
 
 use super::catalog::{MacroEntry, SourceEntry, ViewEntry};
 use super::upkeep::upkeep_of;
-use super::{Engine, Outcome, unknown};
+use super::{Engine, Outcome};
 use crate::checkpoint::StateFiles;
+use crate::connectors::Notes;
 use crate::error::{Error, ErrorKind, Result};
 use crate::operators::graph::{Operator, OperatorGraph};
 use crate::results::{SharedWriter, ViewTable, ViewWriter, remove_view};
@@ -37,6 +38,8 @@ pub struct JobProgress {
     pub rejected: u64,
     /// How far W is behind the clock, µs.
     pub lag_us: Option<i64>,
+    /// What happened while its sources were read.
+    pub notes: Notes,
     /// Whether the job has ended, well or not.
     pub done: bool,
     /// What it failed with, if it failed.
@@ -58,6 +61,10 @@ impl JobProgress {
             expired: progress.counts.refused,
             rejected: progress.counts.rejected,
             lag_us: watermark_us.map(|w| now_us.saturating_sub(w)),
+            notes: progress.sources.iter().fold(Notes::default(), |mut sum, source| {
+                sum += source.notes;
+                sum
+            }),
             done: progress.done,
             error: job.outcome().and_then(Result::err).map(Arc::new),
         }
@@ -274,14 +281,14 @@ impl Engine {
                 let dropped = dropped.map_err(crate::plan::from_datafusion)?.is_some();
                 return match dropped || if_exists {
                     true => Ok(Outcome::done("DROP TABLE")),
-                    false => Err(unknown("table", &name.node).at(name.position)),
+                    false => Err(self.unknown("table", &name.node).at(name.position)),
                 };
             }
         };
         if !known {
             return match if_exists {
                 true => Ok(Outcome::done(format!("DROP {}", what.to_uppercase()))),
-                false => Err(unknown(what, &name.node).at(name.position)),
+                false => Err(self.unknown(what, &name.node).at(name.position)),
             };
         }
         let readers = catalog.readers_of(&name.node);

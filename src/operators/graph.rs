@@ -110,6 +110,8 @@ pub struct SourceSpec {
     pub projection: Vec<usize>,
     /// Output columns: physical or computed, evaluated over the projected physical columns.
     pub columns: Vec<Arc<dyn PhysicalExpr>>,
+    /// The place of each output column in the source's declaration.
+    pub declared: Vec<usize>,
     /// Whether two more columns follow the others: `_split` (the split's ordinal in name order) and `_offset`; see
     /// [`SourceSpec::position_fields`]. Asked for by aggregates that depend on the order of rows.
     pub with_position: bool,

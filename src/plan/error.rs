@@ -30,9 +30,12 @@ pub fn from_datafusion(error: DataFusionError) -> Error {
 
 fn hint_of(error: &DataFusionError) -> Option<String> {
     if let DataFusionError::SchemaError(inner, _) = error.find_root()
-        && let SchemaError::FieldNotFound { valid_fields, .. } = inner.as_ref()
+        && let SchemaError::FieldNotFound { field, valid_fields } = inner.as_ref()
         && !valid_fields.is_empty()
     {
+        if !field.name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '$') {
+            return Some("double quotes name a column; a text stands in single quotes, as in 'text'".to_owned());
+        }
         let names: Vec<&str> = valid_fields.iter().map(|column| column.name.as_str()).collect();
         return Some(format!("there are {}", names.join(", ")));
     }
@@ -52,6 +55,8 @@ fn translate(error: DataFusionError) -> Error {
             Ok(inner) => translate(inner),
             Err(shared) => Error::new(kind_of(&shared), text_of(&shared)).with_source(E::Shared(shared)),
         },
+        other if call_without_match(&other.message()).is_some() => Error::new(kind_of(&other), text_of(&other))
+            .with_hint("cast the argument, as in CAST(x AS DOUBLE)"),
         other => Error::new(kind_of(&other), text_of(&other)).with_source(other),
     }
 }
@@ -61,6 +66,8 @@ fn kind_of(error: &DataFusionError) -> ErrorKind {
     match error.find_root() {
         E::NotImplemented(_) => ErrorKind::Unsupported,
         E::SQL(..) => ErrorKind::Syntax,
+        // DataFusion takes a wrong argument for a mistake of its own.
+        E::Internal(text) if call_without_match(text).is_some() => ErrorKind::Invalid,
         E::Internal(_) | E::ExecutionJoin(_) | E::Substrait(_) | E::Ffi(_) => ErrorKind::Internal,
         E::ObjectStore(_) | E::IoError(_) | E::ResourcesExhausted(_) => ErrorKind::Unavailable,
         E::ArrowError(..) | E::ParquetError(_) | E::Execution(_) => ErrorKind::Data,
@@ -75,9 +82,18 @@ fn text_of(error: &DataFusionError) -> String {
             SchemaError::FieldNotFound { field, .. } => format!("no column `{}`", field.flat_name()),
             other => other.to_string(),
         },
-        other => other.message().into_owned(),
+        other => match call_without_match(&other.message()) {
+            Some(call) => format!("no function {call} for arguments of these types"),
+            None => other.message().into_owned(),
+        },
     };
     lower(text.split("\n\nbacktrace").next().unwrap_or_default().trim())
+}
+
+/// `sum(Utf8View)` of the pages DataFusion has to say about a function that takes no such arguments.
+fn call_without_match(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once("No function matches the given name and argument types '")?;
+    Some(rest.split_once('\'')?.0.to_owned())
 }
 
 /// Lower-case first letter and no full stop, unless the first word is a name or an abbreviation.

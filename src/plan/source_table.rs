@@ -305,6 +305,7 @@ impl SourceTable {
                 source: Arc::clone(&self.source),
                 projection,
                 columns: exprs,
+                declared: columns.clone(),
                 with_position,
                 event_time: self.watermark.as_ref().map(|w| at(w.column)),
                 watermark,

@@ -147,8 +147,7 @@ impl Inputs {
             Some(max) if source.rejected > max => Err(Error::new(
                 ErrorKind::Data,
                 format!(
-                    "{} rows of source `{}` were rejected, and max_rejects is {max}; the first: {}",
-                    source.rejected,
+                    "more rows of source `{}` were rejected than max_rejects=`{max}` allows, the first at {}",
                     spec.name,
                     source.first_reject.as_deref().unwrap_or_default()
                 ),

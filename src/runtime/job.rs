@@ -622,13 +622,13 @@ async fn static_join(
     StaticJoin::try_new(Arc::clone(spec), table, input_schema(graph, at), schema).map(Arc::new)
 }
 
-/// Columns of the source rows that `v$late` of a view keeps: those every source of `graph` has.
+/// Columns of the source rows that `v$late` of a view keeps: those every source of `graph` has, as the first declares them.
 pub fn late_columns(graph: &OperatorGraph) -> SchemaRef {
     let columns = |(i, spec): (usize, &SourceSpec)| {
-        let schema = &graph.nodes[i].schema;
-        // Where a row stood is told by columns of `v$late` itself.
-        let added = if spec.with_position { SourceSpec::position_fields().len() } else { 0 };
-        Arc::new(Schema::new(schema.fields()[..schema.fields().len() - added].to_vec()))
+        // Where a row stood is told by columns of `v$late` itself, not by those of `with_position`.
+        let mut declared: Vec<_> = spec.declared.iter().zip(graph.nodes[i].schema.fields()).collect();
+        declared.sort_by_key(|(place, _)| **place);
+        Arc::new(Schema::new(declared.into_iter().map(|(_, field)| Arc::clone(field)).collect::<Vec<_>>()))
     };
     common_columns(&sources(graph).into_iter().map(columns).collect::<Vec<_>>())
 }

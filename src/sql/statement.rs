@@ -138,6 +138,18 @@ pub enum Statement {
 }
 
 impl Statement {
+    /// Where what it is about begins: its query, or the name it puts rows into.
+    pub fn position(&self) -> Option<Position> {
+        match self {
+            Self::Select(query) => Some(query.position),
+            Self::CreateMaterializedView(create) => Some(create.query.position),
+            Self::Explain { statement, .. } => statement.position(),
+            Self::Insert { source, .. } => Some(source.position),
+            Self::CreateSource(create) => Some(create.name.position),
+            _ => None,
+        }
+    }
+
     /// Whether it leaves sources, views, their jobs and their results as they are. What DataFusion does itself lives as long
     /// as the session.
     pub fn only_reads(&self) -> bool {

@@ -205,3 +205,46 @@ const VIEW_OF_NOTHING: &str =
     "CREATE SOURCE s (ts TIMESTAMP, WATERMARK FOR ts AS ts) WITH (connector = 'file', path = 'no/such.jsonl');
     CREATE MATERIALIZED VIEW v AS
     SELECT window_start, count(*) FROM TUMBLE(s, ts, INTERVAL '1 hour') GROUP BY window_start";
+
+#[test]
+fn statements_that_only_read_leave_nothing_on_disk() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    let run = run(&["--data-dir", &data.display().to_string(), "-c", "SELECT 1", "-c", "SHOW VIEWS; SET x.y = 1"]);
+    assert!(!data.exists(), "{run:?}");
+}
+
+#[test]
+fn a_view_that_fails_is_told_once_and_the_others_are_finished() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(at("bad.jsonl"), "{\"ts\": 1}\nnonsense\n").expect("written");
+    std::fs::write(at("good.jsonl"), "{\"ts\": 1}\n{\"ts\": 2}\n").expect("written");
+    let view = |name: &str| {
+        format!(
+            "CREATE SOURCE {name}_rows (ts TIMESTAMP(0), WATERMARK FOR ts AS ts)
+             WITH (connector = 'file', path = '{}', max_rejects = '0');
+             CREATE MATERIALIZED VIEW {name} AS SELECT window_start, count(*) AS n
+             FROM TUMBLE(TABLE {name}_rows, DESCRIPTOR(ts), INTERVAL '1 hour') GROUP BY window_start;",
+            at(&format!("{name}.jsonl"))
+        )
+    };
+    let script = at("views.sql");
+    std::fs::write(&script, view("bad") + &view("good")).expect("written");
+    let run = run(&["--in-memory", "-f", &script]);
+    assert_eq!(run.code, Some(3), "{run:?}");
+    assert_eq!(run.stderr.matches("`bad` failed: more rows of source `bad_rows` were rejected than").count(), 1, "{run:?}");
+    assert!(run.stderr.contains("bad.jsonl:2"), "names the first: {run:?}");
+    assert!(run.stderr.contains("bad_rows$rejects"), "a hint: {run:?}");
+    assert!(run.stderr.contains("good: 2 rows read"), "{run:?}");
+}
+
+#[test]
+fn a_file_that_is_missing_is_told_by_the_statement_that_needs_it() {
+    let source = "CREATE SOURCE s (ts TIMESTAMP, WATERMARK FOR ts AS ts) WITH (connector = 'file', path = '/nope/x.json');";
+    let view = "CREATE MATERIALIZED VIEW v AS SELECT window_start, count(*) AS n \
+                FROM TUMBLE(TABLE s, DESCRIPTOR(ts), INTERVAL '1 hour') GROUP BY window_start";
+    let run = sql(&[source, view]);
+    assert_eq!(run.code, Some(2));
+    assert!(run.stderr.contains("no file matches path='/nope/x.json'\n  --> line 1, column"), "{}", run.stderr);
+}

@@ -101,7 +101,7 @@ impl FileSource {
         let format = options.choice(&["format"], FORMATS)?;
         let format = match format {
             Some(format) => format,
-            None => format_by_extension(&pattern)?,
+            None => format_by_extension(&pattern).map_err(|error| options.mistyped("format").unwrap_or(error))?,
         };
         let compression = options.choice(
             &["compression"],
