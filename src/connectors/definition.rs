@@ -235,7 +235,8 @@ impl<'a> OptionReader<'a> {
 
     /// The error of an option nobody has asked for so far that may stand for `name`, if there is one.
     pub fn mistyped(&self, name: &'static str) -> Option<Error> {
-        let unknown = |given: &&String| !self.known.contains(given.as_str()) && !ENGINE_OPTIONS.contains(&given.as_str());
+        let unknown =
+            |given: &&String| !self.known.contains(given.as_str()) && !ENGINE_OPTIONS.contains(&given.as_str());
         let near = |given: &&String| guess(given, &[name]).is_some();
         let given = self.definition.options.keys().filter(unknown).find(near)?;
         Some(with_guess(self.no_option(given), given, &[name]))

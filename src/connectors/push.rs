@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
+use arrow::compute::cast;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use tokio::sync::Notify;
@@ -347,12 +348,20 @@ impl PushHandle {
         lock(&self.log.state).end.is_some()
     }
 
-    /// Rows under the source's own schema: names and nullability as declared.
+    /// Rows under the source's own schema: names and nullability as declared, texts in the layout it keeps them in.
     fn conform(&self, rows: RecordBatch) -> Result<RecordBatch> {
         if rows.schema() == self.shared.schema {
             return Ok(rows);
         }
-        RecordBatch::try_new(Arc::clone(&self.shared.schema), rows.columns().to_vec()).map_err(|e| {
+        let columns = rows.columns().iter().zip(self.shared.schema.fields()).map(|(column, field)| {
+            let texts = column.data_type().is_string() && field.data_type().is_string();
+            if texts { cast(column, field.data_type()) } else { Ok(Arc::clone(column)) }
+        });
+        let columns = match rows.num_columns() == self.shared.schema.fields().len() {
+            true => columns.collect::<Result<Vec<_>, _>>(),
+            false => Ok(rows.columns().to_vec()),
+        };
+        columns.and_then(|columns| RecordBatch::try_new(Arc::clone(&self.shared.schema), columns)).map_err(|e| {
             Error::invalid("the pushed batch does not have the source's columns")
                 .with_hint("push columns in declared order, times as Timestamp(Microsecond, \"UTC\")")
                 .with_source(e)

@@ -53,10 +53,7 @@ impl Engine {
                 text(&|entry| entry.table.watermark().map(|w| entry.table.columns()[w.column].field.name().clone())),
             ),
             ("rejected", Column::Number(known.iter().map(|k| k.as_ref().map(|k| k.rejected as i64)).collect())),
-            (
-                "notes",
-                Column::Text(known.iter().map(|k| k.as_ref().map(|k| k.notes.to_string())).collect()),
-            ),
+            ("notes", Column::Text(known.iter().map(|k| k.as_ref().map(|k| k.notes.to_string())).collect())),
         ])
     }
 
@@ -167,7 +164,8 @@ impl Engine {
                             }
                             None => {
                                 let table = self.inner.context.table(name.node.as_str()).await;
-                                let table = table.map_err(|_| self.unknown("relation", &name.node).at(name.position))?;
+                                let table =
+                                    table.map_err(|_| self.unknown("relation", &name.node).at(name.position))?;
                                 Arc::new(table.schema().as_arrow().clone())
                             }
                         }

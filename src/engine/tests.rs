@@ -392,7 +392,8 @@ async fn first_of(outcome: Outcome, n: usize) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn subscribe_begins_where_it_is_told_and_ends_when_it_is_stopped() {
     let clock = Arc::new(ManualClock::new(1_700_000_000_000_000));
-    let engine = Engine::builder().in_memory().epochs(Epochs::Manual).clock(Arc::clone(&clock) as _).build().await.unwrap();
+    let engine =
+        Engine::builder().in_memory().epochs(Epochs::Manual).clock(Arc::clone(&clock) as _).build().await.unwrap();
     done(&engine, ORDERS).await.unwrap();
     done(&engine, &format!("CREATE MATERIALIZED VIEW v AS {COUNT} ALLOWED LATENESS INTERVAL '1 hour'")).await.unwrap();
     let orders = engine.push_handle("orders").unwrap();
@@ -463,13 +464,18 @@ async fn what_happened_while_reading_is_told() {
     let path = path.display();
     done(
         &engine,
-        &format!("CREATE SOURCE f (ts TIMESTAMP(0), WATERMARK FOR ts AS ts) WITH (connector = 'file', path = '{path}')"),
+        &format!(
+            "CREATE SOURCE f (ts TIMESTAMP(0), WATERMARK FOR ts AS ts) WITH (connector = 'file', path = '{path}')"
+        ),
     )
     .await
     .unwrap();
-    done(&engine, &format!("CREATE MATERIALIZED VIEW v AS {}", COUNT.replace("orders", "f").replace("sum(v)", "min(ts)")))
-        .await
-        .unwrap();
+    done(
+        &engine,
+        &format!("CREATE MATERIALIZED VIEW v AS {}", COUNT.replace("orders", "f").replace("sum(v)", "min(ts)")),
+    )
+    .await
+    .unwrap();
     engine.wait_for_bounded().await.unwrap();
     let shown = text(&engine, "SHOW SOURCES").await;
     assert!(shown.contains("| 1        | 3 fields ignored |"), "{shown}");

@@ -271,7 +271,18 @@ impl Prepare {
         (reason, message): (RejectReason, String),
     ) -> Reject {
         let place = format!("{} row {offset}", self.spec.name);
-        Reject { offset, reason, message, place, raw: as_json(&rows.slice(row as usize, 1)) }
+        let row = self.as_declared(rows).slice(row as usize, 1);
+        Reject { offset, reason, message, place, raw: as_json(&row) }
+    }
+
+    /// Rows of the node with their columns in the order of the declaration; others as they are.
+    fn as_declared(&self, rows: &RecordBatch) -> RecordBatch {
+        if rows.schema() != self.schema {
+            return rows.clone();
+        }
+        let mut order: Vec<usize> = (0..self.spec.declared.len()).collect();
+        order.sort_by_key(|column| self.spec.declared[*column]);
+        rows.project(&order).expect("every column of the declaration is in the node")
     }
 }
 

@@ -55,8 +55,9 @@ fn translate(error: DataFusionError) -> Error {
             Ok(inner) => translate(inner),
             Err(shared) => Error::new(kind_of(&shared), text_of(&shared)).with_source(E::Shared(shared)),
         },
-        other if call_without_match(&other.message()).is_some() => Error::new(kind_of(&other), text_of(&other))
-            .with_hint("cast the argument, as in CAST(x AS DOUBLE)"),
+        other if call_without_match(&other.message()).is_some() => {
+            Error::new(kind_of(&other), text_of(&other)).with_hint("cast the argument, as in CAST(x AS DOUBLE)")
+        }
         other => Error::new(kind_of(&other), text_of(&other)).with_source(other),
     }
 }

@@ -233,7 +233,11 @@ fn a_view_that_fails_is_told_once_and_the_others_are_finished() {
     std::fs::write(&script, view("bad") + &view("good")).expect("written");
     let run = run(&["--in-memory", "-f", &script]);
     assert_eq!(run.code, Some(3), "{run:?}");
-    assert_eq!(run.stderr.matches("`bad` failed: more rows of source `bad_rows` were rejected than").count(), 1, "{run:?}");
+    assert_eq!(
+        run.stderr.matches("`bad` failed: more rows of source `bad_rows` were rejected than").count(),
+        1,
+        "{run:?}"
+    );
     assert!(run.stderr.contains("bad.jsonl:2"), "names the first: {run:?}");
     assert!(run.stderr.contains("bad_rows$rejects"), "a hint: {run:?}");
     assert!(run.stderr.contains("good: 2 rows read"), "{run:?}");
@@ -241,7 +245,8 @@ fn a_view_that_fails_is_told_once_and_the_others_are_finished() {
 
 #[test]
 fn a_file_that_is_missing_is_told_by_the_statement_that_needs_it() {
-    let source = "CREATE SOURCE s (ts TIMESTAMP, WATERMARK FOR ts AS ts) WITH (connector = 'file', path = '/nope/x.json');";
+    let source =
+        "CREATE SOURCE s (ts TIMESTAMP, WATERMARK FOR ts AS ts) WITH (connector = 'file', path = '/nope/x.json');";
     let view = "CREATE MATERIALIZED VIEW v AS SELECT window_start, count(*) AS n \
                 FROM TUMBLE(TABLE s, DESCRIPTOR(ts), INTERVAL '1 hour') GROUP BY window_start";
     let run = sql(&[source, view]);
