@@ -215,6 +215,9 @@ impl Session {
     async fn run_statement(&mut self, statement: Statement) -> Result<(), Stop> {
         let started = Instant::now();
         let verifies = matches!(&statement, Statement::Run(run) if run.kind == RunKind::Verify);
+        // What there is and how it works is looked at in passing; a pager would be in the way.
+        let paged = matches!(statement, Statement::Select(_) | Statement::Passthrough(_));
+        let pager = self.settings.pager.clone().filter(|_| paged);
         let outcome = tokio::select! {
             outcome = self.engine.run(statement) => outcome?,
             () = interrupted() => return Err(Stop::Interrupted),
@@ -234,7 +237,7 @@ impl Session {
                         unexplained += unexplained_in(batch);
                     }
                 });
-                let (shown, ended) = self.show(schema, rows, Arrival::Complete, started, None).await;
+                let (shown, ended) = self.show(schema, rows, pager.as_ref(), started, None).await;
                 self.tell_count(shown, ended)?;
                 match unexplained {
                     n if n > 0 && self.settings.check => {
@@ -245,7 +248,7 @@ impl Session {
                 }
             }
             Outcome::Stream { schema, rows, stop } => {
-                let (shown, ended) = self.show(schema, rows, Arrival::Live, started, Some(&stop)).await;
+                let (shown, ended) = self.show(schema, rows, None, started, Some(&stop)).await;
                 stop.stop();
                 self.tell_count(shown, ended)
             }
@@ -257,11 +260,11 @@ impl Session {
         &self,
         schema: SchemaRef,
         mut rows: impl Stream<Item = Result<RecordBatch, Error>> + Unpin,
-        arrival: Arrival,
+        pager: Option<&Pager>,
         started: Instant,
         job: Option<&StopHandle>,
     ) -> (Shown, Result<(), Stop>) {
-        let pager = self.settings.pager.as_ref().filter(|_| arrival == Arrival::Complete);
+        let arrival = if job.is_some() { Arrival::Live } else { Arrival::Complete };
         let mut out = Destination::new(pager);
         let mut writer = row_writer(self.settings.format, self.settings.expanded, &schema, arrival, self.style);
         let mut count = 0;

@@ -211,12 +211,9 @@ impl Repl<'_> {
                 self.run(&format!("{sql};"), Reading::Now);
             }
             Command::Everything => {
-                // Two answers, to be seen together.
-                let pager = self.session.settings.pager.take();
                 for sql in ["SHOW SOURCES;", "SHOW VIEWS;"] {
                     self.run(sql, Reading::Now);
                 }
-                self.session.settings.pager = pager;
             }
             Command::Functions(part) => self.functions(part.as_deref().unwrap_or("")),
             Command::Timing(wanted) => {
