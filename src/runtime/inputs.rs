@@ -177,8 +177,9 @@ impl Inputs {
 
     /// Why a reader went away without an end.
     pub async fn lost_reader(&mut self) -> Error {
-        while let Some(ended) = self.readers.join_next().await {
-            if let Err(error) = ended {
+        // Those that ended as they should are joined first, or not at all.
+        for _ in 0..=self.splits.iter().filter(|split| split.ended).count() {
+            if let Some(Err(error)) = self.readers.join_next().await {
                 return panicked("reading", error);
             }
         }

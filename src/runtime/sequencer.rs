@@ -283,7 +283,9 @@ impl SequencerTask {
     async fn on_epoch_asked(&mut self, raised: Option<i64>, done: oneshot::Sender<()>) -> Result<()> {
         self.inputs.discover(&mut self.sequencer).await?;
         for split in 0..self.inputs.splits.len() {
-            while let Ok(message) = self.inputs.splits[split].from.try_recv() {
+            while !self.is_far_ahead(split)
+                && let Ok(message) = self.inputs.splits[split].from.try_recv()
+            {
                 self.on_message(split, Some(message)).await?;
             }
         }
