@@ -323,7 +323,8 @@ impl SequencerTask {
     async fn on_rows(&mut self, rows: OrderedRows) -> Result<()> {
         self.dirty = true;
         // Looked at only where silence closes windows.
-        if self.splits.iter().any(|split| split.watermark.is_some_and(|spec| spec.idle_close_after_us.is_some())) {
+        if self.inputs.splits.iter().any(|split| split.watermark.is_some_and(|spec| spec.idle_close_after_us.is_some()))
+        {
             self.newest_time = rows.times.iter().copied().fold(self.newest_time, i64::max);
         }
         if rows.rows.num_rows() == 0 {
