@@ -113,18 +113,21 @@ impl SequencerTask {
             if let Some(ended) = self.due().await? {
                 return Ok(ended);
             }
-            self.end_asked_epochs().await?;
             let next = if self.paused { Next::Need(Vec::new()) } else { self.next().await? };
             match next {
                 Next::Rows(rows) => self.on_rows(rows).await?,
                 Next::End if self.inputs.discover(&mut self.sequencer).await? > 0 => {}
                 Next::End if !self.inputs.is_waiting_for_first() => return Ok(Ended::Input),
                 Next::End => {
+                    self.end_asked_epochs().await?;
                     if let Some(ended) = self.wait(Vec::new()).await? {
                         return Ok(ended);
                     }
                 }
                 Next::Need(splits) => {
+                    // A split that ended may have let W rise, which these epochs cover too.
+                    self.watermark_rose().await?;
+                    self.end_asked_epochs().await?;
                     if let Some(ended) = self.wait(splits).await? {
                         return Ok(ended);
                     }
