@@ -185,8 +185,8 @@ impl StateFile {
             .map_err(|e| corrupt("a state file has unreadable contents").with_source(e))?;
         check_datafusion(&contents.datafusion)?;
         let mut blobs = body.slice(end + 1..);
-        let sizes = contents.batches.iter().map(|(_, bytes)| bytes);
-        if sizes.fold(Some(contents.state_bytes), |sum, bytes| sum?.checked_add(*bytes)) != Some(blobs.len()) {
+        let mut sizes = contents.batches.iter().map(|(_, bytes)| bytes);
+        if sizes.try_fold(contents.state_bytes, |sum, bytes| sum.checked_add(*bytes)) != Some(blobs.len()) {
             return Err(corrupt("a state file does not hold what it says"));
         }
         let state = serde_json::from_slice(&blobs.split_to(contents.state_bytes))

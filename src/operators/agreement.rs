@@ -155,14 +155,14 @@ impl Machine for Restarting {
         self.epochs += 1;
         for (shard, exports) in self.shards.iter_mut().zip(&mut self.exports) {
             got.take(|out| shard.on_epoch(true, out).unwrap());
-            let extent = if self.epochs % 4 == 0 { Extent::Whole } else { Extent::Changes };
+            let extent = if self.epochs.is_multiple_of(4) { Extent::Whole } else { Extent::Changes };
             let export = shard.export(extent).unwrap();
             if export.whole {
                 exports.clear();
             }
             exports.push(export);
         }
-        if self.epochs % self.restart_every == 0 {
+        if self.epochs.is_multiple_of(self.restart_every) {
             self.restart();
         }
     }

@@ -61,7 +61,7 @@ impl fmt::Display for Clause {
 /// Reads clauses up to the end of the statement, or to the RESTART before it, which is the statement's.
 pub(super) fn parse(cursor: &mut Cursor<'_, '_>) -> Result<Clauses> {
     let mut clauses = Clauses::default();
-    while !cursor.is_end() && !(cursor.is_at("RESTART") && cursor.ends_at(1)) {
+    while !(cursor.is_end() || cursor.is_at("RESTART") && cursor.ends_at(1)) {
         let position = cursor.position();
         let Some((phrase, clause)) = STARTS.iter().find(|(phrase, _)| cursor.is_at(phrase)) else {
             return Err(no_clause(cursor, &clauses));

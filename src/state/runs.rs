@@ -91,7 +91,8 @@ mod tests {
         RecordBatch::try_new(schema, vec![Arc::new(Int64Array::from_iter_values(0..rows))]).unwrap()
     }
 
-    fn check(runs: Vec<Range<u32>>) {
+    fn check(runs: &[(u32, u32)]) {
+        let runs: Vec<Range<u32>> = runs.iter().map(|(from, to)| *from..*to).collect();
         let expected: Vec<i64> = runs.iter().flat_map(Clone::clone).map(i64::from).collect();
         let runs = Runs::from_iter(runs);
         assert_eq!(runs.len(), expected.len());
@@ -101,13 +102,13 @@ mod tests {
 
     #[test]
     fn the_rows_are_those_of_the_runs_however_they_are_copied() {
-        check(vec![]);
-        check(vec![0..100]);
-        check(vec![3..7]);
-        check(vec![0..40, 40..100]);
-        check(vec![0..40, 41..100]);
-        check(vec![1..30, 31..60, 62..99]);
-        check(vec![0..1, 2..3, 50..51, 99..100]);
+        check(&[]);
+        check(&[(0, 100)]);
+        check(&[(3, 7)]);
+        check(&[(0, 40), (40, 100)]);
+        check(&[(0, 40), (41, 100)]);
+        check(&[(1, 30), (31, 60), (62, 99)]);
+        check(&[(0, 1), (2, 3), (50, 51), (99, 100)]);
     }
 
     #[test]

@@ -47,6 +47,8 @@ pub struct Database {
     restarts: usize,
     /// Whether a session holds something that no other engine would know: tables, settings.
     bound: bool,
+    /// Whether a view is paused: another engine would not know, and read on.
+    paused: bool,
 }
 
 /// An error with its hint and causes, so that a test can look for any of them.
@@ -95,8 +97,8 @@ impl Database {
         let files = tempfile::tempdir().map_err(|e| Error::internal("no temporary folder").with_source(e))?;
         let random = SmallRng::seed_from_u64(7);
         let (event_times, views) = (vec![], vec![]);
-        let (restarts, bound) = (0, false);
-        Ok(Self { way, engine, clock, scripts, event_times, views, files, random, location, restarts, bound })
+        let (restarts, bound, paused) = (0, false, false);
+        Ok(Self { way, engine, clock, scripts, event_times, views, files, random, location, restarts, bound, paused })
     }
 
     async fn command(&mut self, command: Command) -> Result<()> {
@@ -155,7 +157,7 @@ impl Database {
             }
         }
         self.push_rows(source, split, waiting)?;
-        if self.way == Way::Recovered && !self.bound && !self.views.is_empty() {
+        if self.restarts_here() {
             // What was read and is in no epoch is read again.
             self.engine.abort().await;
             self.restarts &= !1;
@@ -175,10 +177,14 @@ impl Database {
         script.push(split, &rows::batch(&script.schema(), &rows)?)
     }
 
+    fn restarts_here(&self) -> bool {
+        self.way == Way::Recovered && !self.bound && !self.paused && !self.views.is_empty()
+    }
+
     /// Lets another engine go on with the data, in the way that is about that. Every other time the engine before was
     /// stopped, else it crashed.
     async fn restart(&mut self) -> Result<()> {
-        if self.way != Way::Recovered || self.bound || self.views.is_empty() {
+        if !self.restarts_here() {
             return Ok(());
         }
         self.restarts += 1;
@@ -255,6 +261,8 @@ impl Database {
         }
         // A plain SELECT is a statement of its own; what passes through may be one that only this session knows.
         self.bound |= matches!(&statement, Statement::Passthrough(_));
+        self.paused |= matches!(&statement, Statement::Pause { .. });
+        self.paused &= !matches!(&statement, Statement::Resume { .. });
         let rows = match self.engine.run(statement).await? {
             Outcome::Done { .. } => {
                 self.views.extend(view);
