@@ -75,7 +75,8 @@ impl WindowSpec {
         self.zone.as_ref()
     }
 
-    /// Whether it is a session. Sessions have no grid: the questions below answer `None` or nothing: the operator of sessions knows them by key.
+    /// Whether it is a session. Sessions have no grid, so the questions below answer `None` or nothing: the operator of
+    /// sessions keeps them by key.
     pub fn is_session(&self) -> bool {
         matches!(self.kind, WindowKind::Session { .. })
     }
