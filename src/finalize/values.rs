@@ -14,7 +14,7 @@ use super::range::Ends;
 use crate::error::{Error, Result};
 use crate::operators::chain::settle;
 use crate::operators::graph::{AggregateInput, AggregateSpec, Operator, OperatorGraph};
-use crate::plan::{PinnedInput, Planner, WindowRange, from_datafusion};
+use crate::plan::{PinnedInput, Planner, RowsRead, WindowRange, from_datafusion};
 use crate::window::{Window, WindowKind, WindowSpec};
 
 /// How far a first attempt at sessions reads back, in gaps.
@@ -97,11 +97,14 @@ impl FirstWindow<'_> {
     async fn values(&self, times_us: (Option<i64>, Option<i64>)) -> Result<(Vec<RecordBatch>, u64)> {
         let range = WindowRange { ends_us: (self.ends.after, self.ends.to), times_us };
         let plan = self.planner.plan_windows(self.query, self.graph, self.input, range).await?;
-        let context = Arc::new(TaskContext::from(self.planner.session()));
+        let read = Arc::new(RowsRead::default());
+        let context = TaskContext::from(self.planner.session());
+        let config = context.session_config().clone().with_extension(Arc::clone(&read));
+        let context = Arc::new(context.with_session_config(config));
         let values = collect(Arc::clone(&plan), context).await.map_err(from_datafusion)?;
         let schema = self.schema()?;
         let values = values.iter().map(|rows| conform(rows, &schema)).collect::<Result<Vec<_>>>()?;
-        Ok((values, rows_read(plan.as_ref())))
+        Ok((values, read.get() + rows_scanned(plan.as_ref())))
     }
 
     /// Sessions reach back as far as their rows do: reads further back until none touches the edge of what was read.
@@ -145,13 +148,13 @@ fn conform(rows: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     RecordBatch::try_new(Arc::clone(schema), columns).map_err(unfit)
 }
 
-/// Rows that the scans of `plan` gave.
-fn rows_read(plan: &dyn ExecutionPlan) -> u64 {
+/// Rows that DataFusion's own scans in `plan` gave.
+fn rows_scanned(plan: &dyn ExecutionPlan) -> u64 {
     let children = plan.children();
     if children.is_empty() {
         return plan.metrics().and_then(|metrics| metrics.output_rows()).unwrap_or(0) as u64;
     }
-    children.into_iter().map(|child| rows_read(child.as_ref())).sum()
+    children.into_iter().map(|child| rows_scanned(child.as_ref())).sum()
 }
 
 fn pairs(values: &[RecordBatch]) -> Result<BTreeMap<Window, u64>> {

@@ -1,6 +1,7 @@
 //! A source read to its end by DataFusion: one partition per split, through the same connector as the live path.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::array::{Int32Array, Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Schema, SchemaRef, TimeUnit};
@@ -31,6 +32,22 @@ use crate::operators::graph::SourceSpec;
 /// on the thread that reads it.
 #[derive(Debug, Clone)]
 pub struct BatchDecode(pub Arc<dyn DecodePool>);
+
+/// Counts the rows that a batch run reads through connectors, as an extension of its task context. Scans that are
+/// DataFusion's own count for themselves, in their metrics.
+#[derive(Debug, Default)]
+pub struct RowsRead(AtomicU64);
+
+impl RowsRead {
+    /// Rows read so far.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn add(&self, rows: usize) {
+        self.0.fetch_add(rows as u64, Ordering::Relaxed);
+    }
+}
 
 /// A source as a batch plan reads it. Predicates may be pushed into it, since no watermark has to see every row.
 #[derive(Debug)]
@@ -186,10 +203,11 @@ impl PartitionStream for SplitStream {
         &self.schema
     }
 
-    fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
+    fn execute(&self, context: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let read = context.session_config().get_extension::<RowsRead>();
         let start = Reading::Unopened(Arc::clone(&self.source), self.split.clone(), self.options.clone());
         let (ordinal, schema) = (self.ordinal, Arc::clone(&self.schema));
-        let batches = stream::try_unfold((start, schema), move |(reading, schema)| async move {
+        let batches = stream::try_unfold((start, schema, read), move |(reading, schema, read)| async move {
             let mut reader = match reading {
                 Reading::Unopened(source, split, options) => {
                     source.open(&split, None, options).await.map_err(external)?
@@ -199,11 +217,14 @@ impl PartitionStream for SplitStream {
             loop {
                 match reader.next().await.map_err(external)? {
                     SplitEvent::Rows(batch) if batch.rows.num_rows() > 0 => {
+                        if let Some(read) = &read {
+                            read.add(batch.rows.num_rows());
+                        }
                         let rows = match ordinal {
                             Some(ordinal) => with_position(&schema, ordinal, &batch)?,
                             None => batch.rows,
                         };
-                        return Ok(Some((rows, (Reading::Open(reader), schema))));
+                        return Ok(Some((rows, (Reading::Open(reader), schema, read))));
                     }
                     SplitEvent::End => return Ok(None),
                     _ => {}

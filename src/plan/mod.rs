@@ -59,7 +59,7 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 use datafusion::sql::sqlparser::ast;
 
-pub use self::batch_scan::BatchDecode;
+pub use self::batch_scan::{BatchDecode, RowsRead};
 pub use self::batch_windows::{PinnedInput, WindowRange};
 use self::error::external;
 pub use self::error::from_datafusion;

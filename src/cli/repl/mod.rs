@@ -157,7 +157,7 @@ impl Repl<'_> {
         ));
         if self.session.engine.names(NameKind::Relation).is_empty() {
             let tour = match Path::new("sql/tour/01-flights.sql").exists() {
-                true => format!("{} runs a year of late flights, ", style.green("\\i sql/tour/01-flights.sql")),
+                true => format!("{} runs three days of late flights, ", style.green("\\i sql/tour/01-flights.sql")),
                 false => String::new(),
             };
             reporter.notice(&format!("Nothing here yet: {tour}{} starts from nothing.", style.green("\\h START")));
