@@ -9,7 +9,7 @@
 use std::f64::consts::TAU;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Float64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
+use arrow::array::{ArrayRef, Float64Array, RecordBatch, StringViewArray, TimestampMicrosecondArray};
 use arrow::datatypes::SchemaRef;
 use arrow::util::pretty::pretty_format_batches;
 use async_trait::async_trait;
@@ -114,7 +114,7 @@ impl SplitReader for GaugeReader {
         let levels = offsets.clone().map(|n| level_cm(&self.gauge, n));
         let columns: Vec<ArrayRef> = vec![
             Arc::new(TimestampMicrosecondArray::from_iter_values(times).with_timezone("UTC")),
-            Arc::new(StringArray::from_iter_values(offsets.clone().map(|_| &*self.gauge))),
+            Arc::new(StringViewArray::from_iter_values(offsets.clone().map(|_| &*self.gauge))),
             Arc::new(levels.collect::<Float64Array>()),
         ];
         let rows = RecordBatch::try_new(Arc::clone(&self.schema), columns)
