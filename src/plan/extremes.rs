@@ -9,42 +9,22 @@ use std::sync::{Arc, LazyLock};
 
 use arrow::array::{Array, ArrayRef, ArrowNativeTypeOp, AsArray, BooleanArray, PrimitiveArray};
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Float32Type, Float64Type};
-use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Result as DfResult, ScalarValue, internal_err};
-use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::function::AccumulatorArgs;
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, Expr, ExprSchemable, GroupsAccumulator, LogicalPlan,
-    Signature, Volatility,
+    Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator, Signature, Volatility,
 };
-
-use super::error::from_datafusion;
-use crate::error::Result;
 
 static MIN: LazyLock<Arc<AggregateUDF>> = LazyLock::new(|| udaf(End::Min));
 static MAX: LazyLock<Arc<AggregateUDF>> = LazyLock::new(|| udaf(End::Max));
 
-/// Has every `min` and `max` over floats in `plan` follow the total order.
-pub(super) fn order(plan: LogicalPlan) -> Result<LogicalPlan> {
-    plan.transform_up_with_subqueries(|node| {
-        let LogicalPlan::Aggregate(aggregate) = &node else { return Ok(Transformed::no(node)) };
-        let input = Arc::clone(aggregate.input.schema());
-        node.map_expressions(|expr| {
-            expr.transform(|e| match e {
-                Expr::AggregateFunction(AggregateFunction { func, params })
-                    if matches!(func.name(), "min" | "max")
-                        && params.args.len() == 1
-                        && matches!(params.args[0].get_type(&input)?, DataType::Float32 | DataType::Float64) =>
-                {
-                    let func = Arc::clone(if func.name() == "min" { &MIN } else { &MAX });
-                    Ok(Transformed::yes(Expr::AggregateFunction(AggregateFunction { func, params })))
-                }
-                other => Ok(Transformed::no(other)),
-            })
-        })
-    })
-    .map(|t| t.data)
-    .map_err(from_datafusion)
+/// The function `name` for arguments of `data_type`, where it is ours.
+pub(super) fn ordered(name: &str, data_type: &DataType) -> Option<Arc<AggregateUDF>> {
+    match (name, data_type) {
+        ("min", DataType::Float32 | DataType::Float64) => Some(Arc::clone(&MIN)),
+        ("max", DataType::Float32 | DataType::Float64) => Some(Arc::clone(&MAX)),
+        _ => None,
+    }
 }
 
 /// Which end of the order is asked for.

@@ -31,6 +31,7 @@ mod group_window;
 mod leaf;
 mod optimize;
 mod ordered;
+mod own_aggregates;
 mod policy;
 mod refuse;
 mod shift;
@@ -110,7 +111,7 @@ impl Planner {
         let plan = context::query_to_plan(query, self.catalog.as_ref(), &self.state, 0).await?;
         let plan = optimize::analyze(plan, &self.state)?;
         refuse::distinct_bit_xor(&plan)?;
-        ordered::in_arrival_order(ties::decide(floats::normalise(extremes::order(sum::widen(plan)?)?)?)?)
+        ordered::in_arrival_order(ties::decide(floats::normalise(own_aggregates::substitute(plan)?)?)?)
     }
 
     /// The query as a graph for the streaming engine.

@@ -10,17 +10,11 @@ use std::sync::{Arc, LazyLock};
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, Int64Array, PrimitiveArray, UInt64Array};
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Decimal128Type, Field, FieldRef, Int64Type, UInt64Type};
-use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Result as DfResult, ScalarValue, internal_err};
-use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, Expr, ExprSchemable, GroupsAccumulator, LogicalPlan,
-    Signature, Volatility,
+    Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator, Signature, Volatility,
 };
-
-use super::error::from_datafusion;
-use crate::error::Result;
 
 /// What a running sum is kept as.
 const WIDE: DataType = DataType::Decimal128(38, 0);
@@ -30,27 +24,9 @@ static WIDE_SUM: LazyLock<Arc<AggregateUDF>> = LazyLock::new(|| {
     Arc::new(AggregateUDF::from(WideSum { signature }))
 });
 
-/// Has every `sum` over integers in `plan` computed wide.
-pub(super) fn widen(plan: LogicalPlan) -> Result<LogicalPlan> {
-    plan.transform_up_with_subqueries(|node| {
-        let LogicalPlan::Aggregate(aggregate) = &node else { return Ok(Transformed::no(node)) };
-        let input = Arc::clone(aggregate.input.schema());
-        node.map_expressions(|expr| {
-            expr.transform(|e| match e {
-                Expr::AggregateFunction(AggregateFunction { func, params })
-                    if func.name() == "sum"
-                        && params.args.len() == 1
-                        && matches!(params.args[0].get_type(&input)?, DataType::Int64 | DataType::UInt64) =>
-                {
-                    let func = Arc::clone(&WIDE_SUM);
-                    Ok(Transformed::yes(Expr::AggregateFunction(AggregateFunction { func, params })))
-                }
-                other => Ok(Transformed::no(other)),
-            })
-        })
-    })
-    .map(|t| t.data)
-    .map_err(from_datafusion)
+/// The `sum` for arguments of `data_type`, where it is ours.
+pub(super) fn wide(data_type: &DataType) -> Option<Arc<AggregateUDF>> {
+    matches!(data_type, DataType::Int64 | DataType::UInt64).then(|| Arc::clone(&WIDE_SUM))
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -108,7 +84,7 @@ fn narrow(sums: impl Iterator<Item = Option<i128>>, to: &DataType) -> DfResult<A
     }
 }
 
-fn wide(sums: impl Iterator<Item = Option<i128>>) -> DfResult<ArrayRef> {
+fn wide_array(sums: impl Iterator<Item = Option<i128>>) -> DfResult<ArrayRef> {
     Ok(Arc::new(sums.collect::<Decimal128Array>().with_data_type(WIDE)))
 }
 
@@ -280,7 +256,7 @@ impl GroupsAccumulator for WideSumGroups {
     }
 
     fn state(&mut self, emit_to: EmitTo) -> DfResult<Vec<ArrayRef>> {
-        Ok(vec![wide(self.take(emit_to))?])
+        Ok(vec![wide_array(self.take(emit_to))?])
     }
 
     fn merge_batch(&mut self, values: &[ArrayRef], groups: &[usize], total: usize) -> DfResult<()> {
