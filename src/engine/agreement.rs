@@ -308,10 +308,10 @@ async fn departures(batch_rows: usize, workers: usize) -> Vec<String> {
         .expect("in memory");
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/sql/data/flights-2013-01-01_03.jsonl");
     let statements = format!(
-        "CREATE SOURCE f (scheduled TIMESTAMP, origin VARCHAR, status VARCHAR, dep_delay DOUBLE, \
+        "CREATE SOURCE f (scheduled TIMESTAMP, origin VARCHAR, status VARCHAR, delay_min DOUBLE, \
          WATERMARK FOR scheduled AS scheduled - INTERVAL '15 minutes') \
          WITH (connector = 'file', path = '{path}', format = 'json'); \
-         CREATE MATERIALIZED VIEW v AS SELECT window_start, origin, count(*) AS n, sum(dep_delay) AS d \
+         CREATE MATERIALIZED VIEW v AS SELECT window_start, origin, count(*) AS n, sum(delay_min) AS d \
          FROM TUMBLE(TABLE f, DESCRIPTOR(scheduled), INTERVAL '1 hour') WHERE status = 'departed' \
          GROUP BY window_start, window_end, origin \
          ALLOWED LATENESS INTERVAL '1 hour' ON LATE UPDATE ON EXPIRED SIDE OUTPUT"
@@ -321,7 +321,7 @@ async fn departures(batch_rows: usize, workers: usize) -> Vec<String> {
     let mut all = Vec::new();
     for query in [
         "SELECT window_start, origin, n, d, _event_count FROM v",
-        "SELECT scheduled, origin, status, dep_delay, _window_start, _pairs, _late_by_us, _reason, _offset FROM v$late",
+        "SELECT scheduled, origin, status, delay_min, _window_start, _pairs, _late_by_us, _reason, _offset FROM v$late",
         "SELECT window_start, window_end, state, on_time, late, refused_late, refused_expired FROM v$windows",
         "SELECT window_start, origin, n, d FROM v$history WHERE _reason = 'initial'",
         "SHOW LATENESS",

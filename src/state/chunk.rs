@@ -137,16 +137,18 @@ pub fn evaluate_keys<'a>(
     }
     let mut distinct = layout.new_head()?;
     for batch in keys {
-        distinct.reserve(batch.columns(), batch.num_rows())?;
+        distinct.meet(batch.columns(), batch.num_rows())?;
     }
     let wanted_rows = distinct.len();
     let wanted = distinct.take_keys()?;
     let index = KeyIndex::try_new(&wanted, wanted_rows)?;
+    // An accumulator takes every group below the total for one that has a row in hand: groups made beforehand, for the
+    // wanted keys, would be values where all rows are NULL. So groups are made as their rows come, and picked afterwards.
+    // A hash met by chance brings other keys in; they are not picked.
     let mut head = layout.new_head()?;
-    head.reserve(&wanted, wanted_rows)?;
     for chunk in chunks {
         head.merge(layout, &chunk.rows_of(&index)?)?;
     }
-    // A hash met by chance brings other keys in; they come after the wanted ones.
-    Ok(head.evaluate(layout)?.slice(0, wanted_rows))
+    let places = head.places_of(&wanted)?;
+    Ok(take_record_batch(&head.evaluate(layout)?, &places)?)
 }

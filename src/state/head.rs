@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch};
+use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, UInt32Array};
 use arrow::datatypes::{Int64Type, Schema, SchemaRef};
-use datafusion::common::Result;
+use datafusion::common::{Result, internal_err};
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 use datafusion::physical_plan::aggregates::group_values::{GroupValues, new_group_values};
 use datafusion::physical_plan::aggregates::order::GroupOrdering;
@@ -91,12 +91,25 @@ impl Head {
         Ok(())
     }
 
-    /// Adds keys with no rows, so that they are the first groups, in order.
+    /// Adds keys with no rows. The head is good for [`Head::take_keys`] alone then: its accumulators know nothing of them.
     ///
     /// # Errors
     /// When the keys cannot be hashed.
-    pub fn reserve(&mut self, keys: &[ArrayRef], rows: usize) -> Result<()> {
+    pub fn meet(&mut self, keys: &[ArrayRef], rows: usize) -> Result<()> {
         self.intern(keys, rows)
+    }
+
+    /// The row that each of `keys`, one column per key, will have in what the head evaluates to.
+    ///
+    /// # Errors
+    /// When the head has met no row of one of them.
+    pub fn places_of(&mut self, keys: &[ArrayRef]) -> Result<UInt32Array> {
+        let (met, rows) = (self.len(), keys.first().map_or(0, |column| column.len()));
+        self.intern(keys, rows)?;
+        if self.len() != met {
+            return internal_err!("a key that no chunk holds");
+        }
+        Ok(UInt32Array::from_iter_values(self.scratch.iter().map(|group| *group as u32)))
     }
 
     /// Keys, partial states and counts: the rows of a chunk.
