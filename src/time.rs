@@ -525,6 +525,30 @@ pub fn likely_unit(first: &[i64], declared: Unit) -> Option<Unit> {
     Unit::ALL.into_iter().find(|&unit| unit != declared && year_in(unit).is_some_and(|y| (1980..2100).contains(&y)))
 }
 
+/// An exact length as SQL writes it inside `INTERVAL '…'`: `1 hour 30 minutes`, `1.5 seconds`, `0 seconds`.
+pub fn length_text(us: i64) -> String {
+    let mut parts = Vec::new();
+    for (count, unit) in [(us / HOUR_US, "hour"), (us % HOUR_US / MINUTE_US, "minute")] {
+        match count {
+            0 => {}
+            1 | -1 => parts.push(format!("{count} {unit}")),
+            _ => parts.push(format!("{count} {unit}s")),
+        }
+    }
+    let rest = us % MINUTE_US;
+    let seconds = (rest / SECOND_US).unsigned_abs();
+    let sign = if rest < 0 { "-" } else { "" };
+    match (rest % SECOND_US).unsigned_abs() {
+        0 if rest == 0 && !parts.is_empty() => {}
+        0 => parts.push(format!("{sign}{seconds} second{}", if seconds == 1 { "" } else { "s" })),
+        fraction => {
+            let digits = format!("{fraction:06}");
+            parts.push(format!("{sign}{seconds}.{} seconds", digits.trim_end_matches('0')));
+        }
+    }
+    parts.join(" ")
+}
+
 /// [`likely_unit`] as a sentence for people.
 pub fn unit_hint(first: &[i64], declared: Unit) -> Option<String> {
     likely_unit(first, declared).map(|unit| {

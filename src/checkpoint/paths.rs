@@ -9,7 +9,7 @@
 //!   rejects/<source>/                      Delta tables
 //! ```
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::str::FromStr;
 
 use object_store::path::Path;
@@ -84,9 +84,9 @@ pub struct ViewPaths {
 }
 
 impl ViewPaths {
-    /// Paths of the view `name`. Characters a path cannot hold are percent-encoded.
+    /// Paths of the view `name`.
     pub fn new(name: &str) -> Self {
-        Self { root: Path::from_iter(["views", name]) }
+        Self { root: Path::from_iter(["views", &folder_name(name)]) }
     }
 
     /// The view's folder.
@@ -127,7 +127,7 @@ impl ViewPaths {
     /// The folder of a Delta table.
     pub fn table(&self, table: &TableId) -> Path {
         match table {
-            TableId::Rejects(source) => self.root.clone().join("rejects").join(source.as_str()),
+            TableId::Rejects(source) => self.root.clone().join("rejects").join(folder_name(source)),
             other => self.root.clone().join(other.to_string()),
         }
     }
@@ -146,6 +146,19 @@ impl ViewPaths {
     }
 }
 
+/// `name` as one part of a path. Every byte but ASCII letters, digits, `_` and `-` is written `@` and two hexadecimal digits, so
+/// that different names lie in different folders, none leads out of its parent, and whoever takes the path for a URL reads the
+/// same.
+fn folder_name(name: &str) -> String {
+    name.bytes().fold(String::with_capacity(name.len()), |mut folder, byte| {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' => folder.push(char::from(byte)),
+            other => write!(folder, "@{other:02x}").expect("writing to a String does not fail"),
+        }
+        folder
+    })
+}
+
 /// Twenty digits, so that names sort as numbers.
 fn numbered(epoch: u64) -> String {
     format!("{epoch:020}.json")
@@ -162,6 +175,16 @@ mod tests {
         assert_eq!(ViewPaths::epoch_of(&paths.manifest(10)), Some(10));
         assert_eq!(ViewPaths::epoch_of(&Path::from("manifest/10.json")), None);
         assert_eq!(paths.table(&TableId::Late).parts().count(), 3);
+    }
+
+    #[test]
+    fn a_name_is_one_folder_whatever_it_holds() {
+        let names = ["a b/../c", "..", ".", "", "a%20b", "a b", "a@20b", "é", "x".repeat(60).as_str()].map(folder_name);
+        for (i, folder) in names.iter().enumerate() {
+            assert_eq!(Path::parse(format!("views/v{folder}")).unwrap().parts().count(), 2);
+            assert!(names[..i].iter().all(|other| other != folder), "{folder}");
+        }
+        assert_eq!(names[0], "a@20b@2f@2e@2e@2fc");
     }
 
     #[test]

@@ -109,7 +109,13 @@ pub struct Args {
     pub color: ColorWhen,
 
     /// What to log: 'info', 'highwater=debug,warn', …
-    #[arg(long, value_name = "FILTER", env = "HIGHWATER_LOG", hide_env_values = true, default_value = "warn")]
+    #[arg(
+        long,
+        value_name = "FILTER",
+        env = "HIGHWATER_LOG",
+        hide_env_values = true,
+        default_value = "warn,delta_kernel=off"
+    )]
     pub log: String,
 
     /// File that keeps the REPL's history [default: highwater/history in the XDG state folder]

@@ -7,6 +7,7 @@
 
 pub mod args;
 pub mod exit;
+mod log;
 pub mod output;
 mod pager;
 mod progress;
@@ -20,7 +21,6 @@ use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use tokio::runtime::{Builder, Runtime};
-use tracing_subscriber::EnvFilter;
 
 use self::args::{Args, Script};
 use self::exit::Exit;
@@ -48,7 +48,7 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn run(args: &Args, reporter: Reporter) -> Exit {
-    if let Err(failure) = start_logging(args, reporter) {
+    if let Err(failure) = log::start(&args.log, reporter.style) {
         reporter.failure(&failure);
         return Exit::Statement(crate::ErrorKind::Invalid);
     }
@@ -122,12 +122,4 @@ fn runtime(args: &Args) -> io::Result<Runtime> {
         builder.worker_threads(workers);
     }
     builder.enable_all().thread_name("highwater").build()
-}
-
-fn start_logging(args: &Args, reporter: Reporter) -> Result<(), String> {
-    let filter = EnvFilter::try_new(&args.log).map_err(|error| format!("--log '{}': {error}", args.log))?;
-    let logger = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
-    // Whoever embeds this function may have a subscriber already; then theirs stays.
-    let _ = logger.with_ansi(reporter.style.is_painted()).with_target(false).compact().try_init();
-    Ok(())
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::output::{elapsed, grouped, instant};
+use super::output::{elapsed, grouped, instant, row_count};
 use crate::engine::JobProgress;
 
 /// Bars on standard error, one per job over a bounded source.
@@ -116,7 +116,7 @@ impl JobWatch {
 
 /// `hourly: 336,776 rows read, late 28,228, refused 11,145`.
 pub fn summary(job: &JobProgress) -> String {
-    let mut parts = vec![format!("{} rows read", grouped(job.rows))];
+    let mut parts = vec![format!("{} read", row_count(job.rows))];
     parts.extend(fates(job));
     parts.extend(Some(job.notes.to_string()).filter(|notes| !notes.is_empty()));
     format!("{}: {}", job.name, parts.join(", "))

@@ -215,6 +215,7 @@ impl Engine {
             Statement::Select(query) => self.select(query).await,
             Statement::Subscribe { view, since, snapshot } => self.subscribe_statement(view, since, snapshot).await,
             Statement::Explain { analyze, batch, statement } => self.explain(analyze, batch, *statement).await,
+            Statement::ExplainView { batch, name } => self.explain_view(batch, &name).await,
             Statement::Describe { name } => self.describe(&name).await,
             Statement::Show(show) => self.show(show).await,
             Statement::Drop { kind, if_exists, name } => self.drop(kind, if_exists, name).await,

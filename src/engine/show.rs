@@ -13,8 +13,8 @@ use crate::checkpoint::JobRecord;
 use crate::error::{Error, Result};
 use crate::plan::{CatalogView, explain, from_datafusion};
 use crate::runtime::SourceProgress;
-use crate::sql::Statement;
 use crate::sql::statement::{Show, Spanned, StreamQuery};
+use crate::sql::{self, Statement};
 use crate::time::format_us;
 use crate::watermark;
 
@@ -181,21 +181,22 @@ impl Engine {
     }
 
     pub(super) async fn explain(&self, analyze: bool, batch: bool, statement: Statement) -> Result<Outcome> {
-        let query = match statement {
-            Statement::Select(query) => query,
-            Statement::CreateMaterializedView(create) => create.query,
+        let (query, streams) = match statement {
+            Statement::Select(query) => {
+                let streams = self.planner().is_streaming(&query).await?;
+                (query, streams && !batch)
+            }
+            Statement::CreateMaterializedView(create) => (create.query, !batch),
             Statement::Explain { .. } => return Err(Error::invalid("EXPLAIN of an EXPLAIN")),
             _ => {
                 return Err(Error::unsupported("EXPLAIN of this statement")
                     .with_hint("it works for SELECT and CREATE MATERIALIZED VIEW"));
             }
         };
-        let streams = !batch && self.planner().is_streaming(&query).await?;
         if !streams {
             let frame = self.batch(&query.query).await?.explain(false, analyze).map_err(from_datafusion)?;
-            let schema = Arc::new(frame.schema().as_arrow().clone());
-            let rows = frame.execute_stream().await.map_err(from_datafusion)?;
-            return Ok(Outcome::Rows { schema, rows });
+            let parts = frame.collect().await.map_err(from_datafusion)?;
+            return plan_rows(&explain::batch(&parts).map_err(from_datafusion)?);
         }
         if analyze {
             return Err(Error::unsupported("EXPLAIN ANALYZE of a streaming query")
@@ -206,9 +207,20 @@ impl Engine {
 
     async fn explain_stream(&self, query: &StreamQuery) -> Result<Outcome> {
         let state = format!("in memory; results: {}", self.inner.storage.location());
-        let text = self.planner().explain_stream(query, &state).await?;
-        table(vec![("plan", Column::Text(text.lines().map(|line| Some(line.to_owned())).collect()))])
+        plan_rows(&self.planner().explain_stream(query, &state).await?)
     }
+
+    /// What EXPLAIN says of the statement that made a view.
+    pub(super) async fn explain_view(&self, batch: bool, name: &Spanned<String>) -> Result<Outcome> {
+        let view = self.inner.catalog.view_entry(&name.node);
+        let view = view.ok_or_else(|| self.unknown("view", &name.node).at(name.position))?;
+        self.explain(false, batch, sql::parse_one(&view.text)?).await
+    }
+}
+
+/// A plan as rows of one column, a line each.
+fn plan_rows(text: &str) -> Result<Outcome> {
+    table(vec![("plan", Column::Text(text.lines().map(|line| Some(line.to_owned())).collect()))])
 }
 
 /// What the job of a view does, or why there is none.

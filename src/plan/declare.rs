@@ -26,9 +26,8 @@ use crate::connectors::definition::{ColumnDefinition, SourceDefinition, parse_du
 use crate::connectors::{Boundedness, Options, Source};
 use crate::error::{Error, Position, Result};
 use crate::sql::statement::{ColumnKind, CreateSource, Interval, Spanned, Watermark, WatermarkStrategy};
+use crate::time::HOUR_US;
 use crate::watermark::{Strategy, WatermarkSpec};
-
-const HOUR_US: i64 = 3_600_000_000;
 
 /// Names that the engine adds to rows and results.
 const RESERVED: [&str; 6] = ["_split", "_offset", "_seq", "window_start", "window_end", "window_time"];

@@ -28,6 +28,9 @@ pub fn from_datafusion(error: DataFusionError) -> Error {
     }
 }
 
+/// What DataFusion puts between an unknown name and its guess.
+const GUESS: &str = ".\nDid you mean '";
+
 fn hint_of(error: &DataFusionError) -> Option<String> {
     if let DataFusionError::SchemaError(inner, _) = error.find_root()
         && let SchemaError::FieldNotFound { field, valid_fields } = inner.as_ref()
@@ -38,6 +41,9 @@ fn hint_of(error: &DataFusionError) -> Option<String> {
         }
         let names: Vec<&str> = valid_fields.iter().map(|column| column.name.as_str()).collect();
         return Some(format!("there are {}", names.join(", ")));
+    }
+    if let Some((_, guess)) = error.find_root().message().split_once(GUESS) {
+        return Some(format!("did you mean {}?", guess.trim_end_matches(['\'', '?'])));
     }
     error.diagnostic().and_then(|d| d.helps.first()).map(|help| help.message.to_lowercase())
 }
@@ -55,6 +61,8 @@ fn translate(error: DataFusionError) -> Error {
             Ok(inner) => translate(inner),
             Err(shared) => Error::new(kind_of(&shared), text_of(&shared)).with_source(E::Shared(shared)),
         },
+        // Its text is the message and the hint: nothing is left for a cause.
+        other if other.message().contains(GUESS) => Error::new(kind_of(&other), text_of(&other)),
         other if call_without_match(&other.message()).is_some() => {
             Error::new(kind_of(&other), text_of(&other)).with_hint("cast the argument, as in CAST(x AS DOUBLE)")
         }
@@ -85,7 +93,7 @@ fn text_of(error: &DataFusionError) -> String {
         },
         other => match call_without_match(&other.message()) {
             Some(call) => format!("no function {call} for arguments of these types"),
-            None => other.message().into_owned(),
+            None => other.message().split(GUESS).next().unwrap_or_default().to_owned(),
         },
     };
     lower(text.split("\n\nbacktrace").next().unwrap_or_default().trim())

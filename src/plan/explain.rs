@@ -3,6 +3,9 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
+use datafusion::common::Result as DfResult;
+use datafusion::common::cast::as_string_array;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{Column, Literal};
@@ -13,7 +16,8 @@ use crate::connectors::Boundedness;
 use crate::operators::graph::{
     AggregateInput, AggregateSpec, Node, Operator, OperatorGraph, Policy, RowsSpec, SourceSpec, StaticJoinSpec,
 };
-use crate::sql::statement::{Emit, OnExpired, OnLate};
+use crate::sql::statement::{Emit, Interval, OnExpired, OnLate};
+use crate::time::DAY_US;
 use crate::watermark::Strategy;
 
 /// The operators of `graph`, in topological order, one per line.
@@ -48,6 +52,26 @@ pub fn stream(graph: &OperatorGraph, state: &str) -> String {
         writeln!(text, "  {line}").expect("writing to a String does not fail");
     }
     text
+}
+
+/// What DataFusion's EXPLAIN gave, under a line that says what a batch query promises. `parts` are its rows: the kind of
+/// plan and the plan.
+///
+/// # Errors
+/// Those of Arrow, if the rows are of another shape.
+pub fn batch(parts: &[RecordBatch]) -> DfResult<String> {
+    let mut text = "batch: every row counts, the answer is complete\n".to_owned();
+    for batch in parts {
+        let (kinds, plans) = (as_string_array(batch.column(0))?, as_string_array(batch.column(1))?);
+        for (kind, plan) in kinds.iter().zip(plans) {
+            let kind = kind.unwrap_or_default().to_lowercase().replace('_', " ");
+            writeln!(text, "{kind}:").expect("writing to a String does not fail");
+            for line in plan.unwrap_or_default().lines() {
+                writeln!(text, "  {line}").expect("writing to a String does not fail");
+            }
+        }
+    }
+    Ok(text)
 }
 
 fn operator(node: &Node) -> String {
@@ -124,30 +148,9 @@ fn window(spec: &AggregateSpec) -> String {
     )
 }
 
-fn counted(n: i64, unit: &str) -> String {
-    format!("{n} {unit}{}", if n == 1 { "" } else { "s" })
-}
-
-/// A length of time in its largest whole units: `1 hour 30 minutes`.
+/// A length of time in its largest whole units: `1 hour 30 minutes`, `7 days`.
 pub fn micros(us: i64) -> String {
-    const UNITS: [(&str, i64); 6] = [
-        ("day", 86_400_000_000),
-        ("hour", 3_600_000_000),
-        ("minute", 60_000_000),
-        ("second", 1_000_000),
-        ("millisecond", 1_000),
-        ("microsecond", 1),
-    ];
-    let mut rest = us;
-    let mut parts = Vec::new();
-    for (unit, length) in UNITS {
-        let n = rest / length;
-        rest %= length;
-        if n != 0 {
-            parts.push(counted(n, unit));
-        }
-    }
-    if parts.is_empty() { "0 seconds".to_owned() } else { parts.join(" ") }
+    Interval { months: 0, days: us / DAY_US, micros: us % DAY_US }.to_string()
 }
 
 /// What happens to late and expired rows, and when results appear: one line per rule.
@@ -179,7 +182,7 @@ pub fn policy(policy: &Policy) -> String {
     )
 }
 
-fn recompute(every: Option<crate::sql::statement::Interval>) -> String {
+fn recompute(every: Option<Interval>) -> String {
     let every = every.and_then(super::policy::micros).unwrap_or(60_000_000);
     format!("RECOMPUTE EVERY {}", micros(every))
 }

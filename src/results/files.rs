@@ -21,8 +21,8 @@ use super::schema::{StoredSchema, column};
 use super::stats;
 use crate::checkpoint::{FileEntry, FileRole};
 use crate::error::{Error, ErrorKind, Result};
+use crate::time::DAY_US;
 
-const DAY_US: i64 = 86_400_000_000;
 /// Rows of one row group.
 const ROW_GROUP_ROWS: usize = 131_072;
 /// Rows of one page: small enough that one window of a day's file is read without the rest.

@@ -37,7 +37,7 @@ pub(super) fn subscribe(cursor: &mut Cursor<'_, '_>) -> Result<Statement> {
     Ok(Statement::Subscribe { view, since, snapshot })
 }
 
-/// `EXPLAIN [ANALYZE] [BATCH] query`. DataFusion's own forms (`VERBOSE`, `FORMAT`, options in parentheses) stay its own.
+/// `EXPLAIN [ANALYZE] [BATCH] query`, or `EXPLAIN [BATCH] view`. DataFusion's own forms (`VERBOSE`, `FORMAT`, options in parentheses) stay its own.
 pub(super) fn explain(cursor: &mut Cursor<'_, '_>) -> Result<Statement> {
     let analyze = cursor.is_word(1, "ANALYZE");
     let next = 1 + usize::from(analyze);
@@ -58,6 +58,9 @@ pub(super) fn explain(cursor: &mut Cursor<'_, '_>) -> Result<Statement> {
     let position = cursor.position();
     if cursor.is_end() {
         return Err(cursor.unexpected("a query to explain"));
+    }
+    if matches!(cursor.peek(0).token, Token::Word(_)) && cursor.ends_at(1) && !analyze {
+        return Ok(Statement::ExplainView { batch, name: cursor.existing_name("a view or a query to explain")? });
     }
     let inner = statement(cursor)?;
     match inner {

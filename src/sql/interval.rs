@@ -11,6 +11,7 @@ use datafusion::sql::sqlparser::ast::{self, DateTimeField, Expr, Spanned as _, U
 use super::statement::Interval;
 use super::text::position_of;
 use crate::error::{Error, Result};
+use crate::time::length_text;
 
 const SECOND: i64 = 1_000_000;
 const MINUTE: i64 = 60 * SECOND;
@@ -246,20 +247,10 @@ impl fmt::Display for Interval {
         push(self.months / 12, "year");
         push(self.months % 12, "month");
         push(self.days, "day");
-        push(self.micros / HOUR, "hour");
-        push(self.micros % HOUR / MINUTE, "minute");
-        let micros = self.micros % MINUTE;
-        if micros % SECOND == 0 {
-            push(micros / SECOND, "second");
-        } else {
-            let sign = if micros < 0 { "-" } else { "" };
-            let fraction = format!("{:06}", (micros % SECOND).abs());
-            parts.push(format!("{sign}{}.{} seconds", (micros / SECOND).abs(), fraction.trim_end_matches('0')));
+        if self.micros != 0 || parts.is_empty() {
+            parts.push(length_text(self.micros));
         }
-        match parts.is_empty() {
-            true => f.write_str("0 seconds"),
-            false => f.write_str(&parts.join(" ")),
-        }
+        f.write_str(&parts.join(" "))
     }
 }
 

@@ -71,6 +71,13 @@ pub enum Statement {
         /// A SELECT, a CREATE VIEW of either kind, an INSERT, or what DataFusion does itself.
         statement: Box<Statement>,
     },
+    /// `EXPLAIN [BATCH] v`: how a view was declared to be computed.
+    ExplainView {
+        /// Explain the batch run instead of the live one.
+        batch: bool,
+        /// The view.
+        name: Spanned<String>,
+    },
     /// `DESCRIBE name`.
     Describe {
         /// A source, view, table, or a part of a view such as `v$late`.
@@ -158,6 +165,7 @@ impl Statement {
             Self::Select(_)
                 | Self::Subscribe { .. }
                 | Self::Explain { .. }
+                | Self::ExplainView { .. }
                 | Self::Describe { .. }
                 | Self::Show(_)
                 | Self::Passthrough(_)

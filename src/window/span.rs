@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::time::{DAY_US, HOUR_US, MINUTE_US, SECOND_US};
+use crate::time::{DAY_US, length_text};
 
 /// A length: exact microseconds, whole days, or whole months. Days and months are calendar lengths when a zone is given;
 /// months always are.
@@ -68,21 +68,10 @@ impl Span {
 }
 
 impl fmt::Display for Span {
-    /// As SQL writes it inside `INTERVAL '…'`, in the largest unit that divides it: `1 hour`, `7 days`, `3 months`.
+    /// As SQL writes it inside `INTERVAL '…'`: `1 hour 30 minutes`, `7 days`, `3 months`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const EXACT: [(i64, &str); 5] = [
-            (HOUR_US, "hour"),
-            (MINUTE_US, "minute"),
-            (SECOND_US, "second"),
-            (1_000, "millisecond"),
-            (1, "microsecond"),
-        ];
         let (count, unit) = match *self {
-            Self::Micros(0) => (0, "second"),
-            Self::Micros(us) => EXACT
-                .iter()
-                .find(|(length, _)| us % length == 0)
-                .map_or((us, "microsecond"), |(length, name)| (us / length, name)),
+            Self::Micros(us) => return f.write_str(&length_text(us)),
             Self::Days(days) => (days, "day"),
             Self::Months(months) if months % 12 == 0 => (months / 12, "year"),
             Self::Months(months) => (months, "month"),
@@ -243,6 +232,7 @@ impl From<WindowError> for crate::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::{HOUR_US, MINUTE_US, SECOND_US};
 
     #[test]
     fn intervals_become_one_unit_or_are_refused() {
@@ -260,9 +250,9 @@ mod tests {
     fn spans_read_as_people_write_them() {
         for (span, want) in [
             (Span::Micros(HOUR_US), "1 hour"),
-            (Span::Micros(90 * MINUTE_US), "90 minutes"),
-            (Span::Micros(1_500), "1500 microseconds"),
-            (Span::Micros(-SECOND_US), "-1 seconds"),
+            (Span::Micros(90 * MINUTE_US), "1 hour 30 minutes"),
+            (Span::Micros(1_500), "0.0015 seconds"),
+            (Span::Micros(-SECOND_US), "-1 second"),
             (Span::ZERO, "0 seconds"),
             (Span::Days(7), "7 days"),
             (Span::Months(3), "3 months"),

@@ -195,7 +195,12 @@ impl Database {
         self.engine = open_engine(self.way, &self.clock, &self.scripts, &self.location).await?;
         for view in self.views.clone() {
             // A job that has opened its splits tells their watermarks below its own.
-            while self.rows_of(&format!("SHOW WATERMARKS FOR {view}")).await?.iter().any(|rows| rows.num_rows() == 1) {
+            while self
+                .rows_of(&format!("SHOW WATERMARKS FOR \"{view}\""))
+                .await?
+                .iter()
+                .any(|rows| rows.num_rows() == 1)
+            {
                 tokio::time::sleep(std::time::Duration::from_millis(1)).await;
             }
         }

@@ -12,7 +12,7 @@ mod table;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use arrow::array::RecordBatch;
+use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::{DataType, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::util::display::{DurationFormat, FormatOptions};
@@ -62,12 +62,34 @@ pub fn row_writer(
     style: Style,
 ) -> Box<dyn RowWriter> {
     match format {
+        Format::Table if is_plan(schema) => Box::new(PlanWriter),
         Format::Table if expanded => Box::new(expanded::ExpandedWriter::new(schema, style)),
         Format::Table => Box::new(table::TableWriter::new(schema.clone(), arrival, style)),
         Format::Csv => Box::new(csv::CsvWriter::new(schema.clone())),
         Format::Json => Box::new(json::JsonWriter::array()),
         Format::Ndjson => Box::new(json::JsonWriter::lines()),
         Format::Null => Box::new(NullWriter),
+    }
+}
+
+/// Whether the rows are the lines of a plan.
+fn is_plan(schema: &SchemaRef) -> bool {
+    matches!(schema.fields().as_ref(), [only] if only.name() == "plan" && only.data_type() == &DataType::Utf8)
+}
+
+/// A plan as the text it is.
+struct PlanWriter;
+
+impl RowWriter for PlanWriter {
+    fn write(&mut self, batch: &RecordBatch, out: &mut dyn Write) -> io::Result<()> {
+        for line in batch.column(0).as_string::<i32>().iter().flatten() {
+            writeln!(out, "{line}")?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, _: &mut dyn Write) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -4,12 +4,11 @@ use super::{SessionOutput, Verdict};
 use crate::operators::fate::{FateCounts, Refused, WindowCounts};
 use crate::operators::graph::Policy;
 use crate::sql::statement::{OnExpired, OnLate};
+use crate::time::SECOND_US;
 use crate::window::{Fate, Window};
 
 /// Buckets of [`FateCounts::lateness`]: a power of two of seconds each, up to the range of times.
 const BUCKETS: usize = 45;
-const SECOND_US: i64 = 1_000_000;
-
 /// The rows of a batch that were taken, and counts of all of them.
 pub(super) struct Ledger<'a> {
     policy: Policy,

@@ -120,6 +120,7 @@ fn summary(statement: &Statement) -> String {
             if *batch { " batch" } else { "" },
             summary(statement)
         ),
+        Statement::ExplainView { batch, name } => format!("explain batch={batch} {}", name.node),
         Statement::Describe { name } => format!("describe {}", name.node),
         Statement::Show(Show::Watermarks { of }) => format!("show watermarks {of:?}"),
         Statement::Show(Show::Lateness { of }) => format!("show lateness {of:?}"),

@@ -20,6 +20,8 @@ fn statements_are_told_apart() {
         ("EXPLAIN ANALYZE BATCH SELECT 1", "explain analyze batch select SELECT 1"),
         ("EXPLAIN BATCH SELECT 1", "explain batch select SELECT 1"),
         ("EXPLAIN (SELECT 1)", "explain select (SELECT 1)"),
+        ("EXPLAIN v", "explain batch=false v"),
+        ("EXPLAIN BATCH \"a b\"", "explain batch=true a b"),
         ("EXPLAIN CREATE MATERIALIZED VIEW v AS SELECT 1", "explain view v {}: SELECT 1"),
         ("EXPLAIN VERBOSE SELECT 1", "datafusion: EXPLAIN VERBOSE SELECT 1"),
         ("EXPLAIN FORMAT TREE SELECT 1", "datafusion: EXPLAIN FORMAT tree SELECT 1"),
