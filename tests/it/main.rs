@@ -9,6 +9,8 @@ mod documents;
 #[cfg(feature = "cli")]
 mod killed;
 mod recovery;
+#[cfg(feature = "cli")]
+mod s3;
 mod structure;
 #[cfg(all(feature = "cli", target_os = "linux"))]
 mod terminal;
