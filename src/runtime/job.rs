@@ -377,7 +377,10 @@ async fn start(
     let (at_once, keeps_state) = (sink.wants_versions_at_once(), sink.keeps_state());
     let joins = plan.result_joins(&graph, &options).await?;
     let mut results = plan.results(&graph, &joins)?;
-    let mut workers = plan.worker_states(&graph, &options, &late, keeps_state)?;
+    // A sink that takes versions at once keeps no epochs, and with them nothing that was refused.
+    let keeps_refused = !at_once;
+    let kept_late = keeps_refused.then_some(&late);
+    let mut workers = plan.worker_states(&graph, &options, kept_late, keeps_state)?;
     if let (Some(state), Some(recovered)) = (state, &recovered) {
         let sessions = restore_workers(&mut workers, told_w, recovered)?;
         results.restore(state, recovered, sessions)?;
@@ -426,6 +429,7 @@ async fn start(
         dirty: owes,
         paused: false,
         keeps_state,
+        keeps_refused,
     };
     Ok(tasks.spawn(task.run()))
 }
@@ -560,7 +564,7 @@ impl Plan {
         &self,
         graph: &OperatorGraph,
         options: &JobOptions,
-        late: &SchemaRef,
+        late: Option<&SchemaRef>,
         keeps_state: bool,
     ) -> Result<Vec<WorkerState>> {
         let (Some(spec), Some(layout)) = (self.window(graph), &self.layout) else { return Ok(Vec::new()) };
@@ -570,7 +574,8 @@ impl Plan {
                 return Ok(WorkerState::Slices(aggregate));
             }
             let aggregate = SessionAggregate::try_new(spec, graph.policy, input_schema(graph, self.target))?;
-            let late = Late { schema: Arc::clone(late), policy: graph.policy, clock: Arc::clone(&options.clock) };
+            let clock = Arc::clone(&options.clock);
+            let late = late.map(|late| Late { schema: Arc::clone(late), policy: graph.policy, clock });
             let kept = Box::new(Kept::new(keeps_state));
             Ok(WorkerState::Sessions { aggregate: Box::new(aggregate), late, kept })
         };

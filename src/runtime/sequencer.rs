@@ -78,6 +78,8 @@ pub(super) struct SequencerTask {
     pub paused: bool,
     /// Whether each epoch is a checkpoint.
     pub keeps_state: bool,
+    /// Whether somebody reads rows that were refused or rejected; else they are only counted.
+    pub keeps_refused: bool,
 }
 
 /// Why an epoch is the last one.
@@ -158,7 +160,9 @@ impl SequencerTask {
         let next = self.sequencer.next()?;
         for rejects in self.sequencer.take_rejects() {
             let allowed = self.inputs.on_rejects(&rejects);
-            self.rejects.push(rejects);
+            if self.keeps_refused {
+                self.rejects.push(rejects);
+            }
             if allowed.is_err() {
                 // So that a person can look at them.
                 self.end_epoch(None, None).await?;
@@ -340,10 +344,10 @@ impl SequencerTask {
             Route::Slices { judge, .. } => {
                 let mut judgement = Judgement::default();
                 judge.judge(&rows.times, &rows.judged, rows.origin.as_deref(), &mut judgement);
-                if !judgement.refused.is_empty() {
+                self.progress.add_refused(judgement.refused.len() as u64);
+                if self.keeps_refused && !judgement.refused.is_empty() {
                     let now_us = self.clock.now_us();
                     self.late.push(rows.late_rows(&self.late_schema, &judgement.refused, &self.policy, now_us)?);
-                    self.progress.add_refused(judgement.refused.len() as u64);
                 }
                 for pile in judgement.piles {
                     let inputs = pile.rows.of(&rows.rows).map_err(failure)?;

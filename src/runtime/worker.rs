@@ -71,7 +71,8 @@ pub(super) enum FromWorker {
 #[derive(Debug)]
 pub(super) enum WorkerState {
     Slices(PartialAggregate),
-    Sessions { aggregate: Box<SessionAggregate>, late: Late, kept: Box<Kept> },
+    /// Without `late` refused rows are only counted.
+    Sessions { aggregate: Box<SessionAggregate>, late: Option<Late>, kept: Box<Kept> },
 }
 
 /// What a worker of sessions has to give at the next control message. Between two of them nobody takes anything, so
@@ -151,7 +152,7 @@ impl WorkerState {
     fn handle(&mut self, message: ToWorker, out: &mut Vec<FromWorker>) -> Result<()> {
         match self {
             Self::Slices(aggregate) => slices(aggregate, message, out),
-            Self::Sessions { aggregate, late, kept } => sessions(aggregate, late, kept, message, out),
+            Self::Sessions { aggregate, late, kept } => sessions(aggregate, late.as_ref(), kept, message, out),
         }
     }
 }
@@ -172,7 +173,7 @@ fn slices(aggregate: &mut PartialAggregate, message: ToWorker, out: &mut Vec<Fro
 
 fn sessions(
     aggregate: &mut SessionAggregate,
-    late: &Late,
+    late: Option<&Late>,
     kept: &mut Kept,
     message: ToWorker,
     out: &mut Vec<FromWorker>,
@@ -182,8 +183,8 @@ fn sessions(
     match message {
         ToWorker::Sessions(SessionRows { inputs, times, judged, origin, whole }) => {
             aggregate.on_inputs(&inputs, &times, &judged, Some(&origin), given)?;
-            if !given.refused.is_empty() {
-                let refused = std::mem::take(&mut given.refused);
+            let refused = std::mem::take(&mut given.refused);
+            if let Some(late) = late.filter(|_| !refused.is_empty()) {
                 let rows = whole.late_rows(&late.schema, &refused, &late.policy, late.clock.now_us())?;
                 kept.late.push(rows);
             }
