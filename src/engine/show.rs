@@ -11,6 +11,7 @@ use super::catalog::ViewEntry;
 use super::{Engine, Outcome};
 use crate::checkpoint::JobRecord;
 use crate::error::{Error, Result};
+use crate::operators::fate::Lateness;
 use crate::plan::{CatalogView, explain, from_datafusion};
 use crate::runtime::SourceProgress;
 use crate::sql::statement::{Show, Spanned, StreamQuery};
@@ -125,8 +126,11 @@ impl Engine {
                 ("pairs queued", c.pairs_queued),
             ];
             rows.extend(counts.map(|(what, n)| (name.clone(), what.to_owned(), n as i64)));
-            let bucket = |us: &i64| format!("rows behind W by up to {}", explain::micros(*us));
-            rows.extend(c.lateness.iter().map(|(us, n)| (name.clone(), bucket(us), *n as i64)));
+            let bucket = |end_us: Option<i64>| match (end_us, Lateness::STEPS_US.last()) {
+                (Some(end_us), _) => format!("rows behind W by up to {}", explain::micros(end_us)),
+                (None, longest) => format!("rows behind W by more than {}", explain::micros(*longest.unwrap_or(&0))),
+            };
+            rows.extend(c.lateness.buckets().map(|(end_us, n)| (name.clone(), bucket(end_us), n as i64)));
         }
         table(vec![
             ("view", Column::Text(rows.iter().map(|(view, ..)| Some(view.clone())).collect())),

@@ -1,11 +1,10 @@
 //! Rows on their way to a window, and what became of them (T4, L3).
 
-use std::collections::BTreeMap;
-
 use arrow::array::RecordBatch;
 use arrow::buffer::ScalarBuffer;
 use serde::{Deserialize, Serialize};
 
+use crate::time::{DAY_US, HOUR_US, MINUTE_US, SECOND_US};
 use crate::window::Window;
 
 /// The watermark each row of a batch is judged against: the one made by the rows before it (T5).
@@ -102,9 +101,8 @@ pub struct FateCounts {
     pub pairs_dropped: u64,
     /// Pairs refused whose window is queued for a batch run.
     pub pairs_queued: u64,
-    /// Distribution of lateness (`W - ts`, of rows behind W): upper bound of the bucket in µs (a power of two times a
-    /// second, or less than one second) to rows.
-    pub lateness: BTreeMap<i64, u64>,
+    /// Distribution of `W - ts`, of the rows behind W.
+    pub lateness: Lateness,
 }
 
 /// Counts of one window, summed over keys.
@@ -118,6 +116,48 @@ pub struct WindowCounts {
     pub refused_late: u64,
     /// Pairs refused because the window had expired.
     pub refused_expired: u64,
+}
+
+/// How far rows were behind the watermark: a count for each length of [`Lateness::STEPS_US`], and one for what is beyond.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lateness([u64; Lateness::STEPS_US.len() + 1]);
+
+impl Lateness {
+    /// The upper ends of the buckets, inclusive: lengths that people think in.
+    pub const STEPS_US: [i64; 14] = [
+        SECOND_US,
+        5 * SECOND_US,
+        15 * SECOND_US,
+        MINUTE_US,
+        5 * MINUTE_US,
+        15 * MINUTE_US,
+        HOUR_US,
+        3 * HOUR_US,
+        6 * HOUR_US,
+        12 * HOUR_US,
+        DAY_US,
+        3 * DAY_US,
+        7 * DAY_US,
+        30 * DAY_US,
+    ];
+
+    /// Notes a row that was behind by `late_by_us > 0`.
+    pub fn note(&mut self, late_by_us: i64) {
+        self.0[Self::STEPS_US.partition_point(|step_us| *step_us < late_by_us)] += 1;
+    }
+
+    /// Adds `other` to it.
+    pub fn add(&mut self, other: &Self) {
+        for (rows, more) in self.0.iter_mut().zip(other.0) {
+            *rows += more;
+        }
+    }
+
+    /// The buckets that hold rows, nearest first: the upper end, `None` beyond the last, and the rows.
+    pub fn buckets(&self) -> impl Iterator<Item = (Option<i64>, u64)> {
+        let ends = Self::STEPS_US.into_iter().map(Some).chain([None]);
+        ends.zip(self.0).filter(|(_, rows)| *rows > 0)
+    }
 }
 
 impl FateCounts {
@@ -139,18 +179,24 @@ impl FateCounts {
         self.pairs_side_output += other.pairs_side_output;
         self.pairs_dropped += other.pairs_dropped;
         self.pairs_queued += other.pairs_queued;
-        for (bucket, rows) in &other.lateness {
-            *self.lateness.entry(*bucket).or_default() += rows;
-        }
+        self.lateness.add(&other.lateness);
     }
+}
 
-    /// Notes that a row was behind the watermark by `late_by_us > 0`.
-    pub fn note_lateness(&mut self, late_by_us: i64) {
-        const SECOND_US: i64 = 1_000_000;
-        let mut bound = SECOND_US;
-        while bound < late_by_us && bound < i64::MAX / 2 {
-            bound *= 2;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lateness_is_counted_by_lengths_people_think_in() {
+        let mut lateness = Lateness::default();
+        for late_by_us in
+            [1, SECOND_US, SECOND_US + 1, 5 * SECOND_US, HOUR_US, HOUR_US + 1, 30 * DAY_US, 31 * DAY_US, i64::MAX]
+        {
+            lateness.note(late_by_us);
         }
-        *self.lateness.entry(bound).or_default() += 1;
+        let expected = [(SECOND_US, 2), (5 * SECOND_US, 2), (HOUR_US, 1), (3 * HOUR_US, 1), (30 * DAY_US, 1)];
+        let expected = expected.map(|(end_us, rows)| (Some(end_us), rows)).into_iter().chain([(None, 2)]);
+        assert!(lateness.buckets().eq(expected), "{lateness:?}");
     }
 }

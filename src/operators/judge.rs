@@ -253,7 +253,7 @@ impl Judge {
         for (row, ts) in times.iter().enumerate().filter(behind_all) {
             let w = judged.get(row);
             if *ts < w {
-                self.counts.note_lateness(w.saturating_sub(*ts));
+                self.counts.lateness.note(w.saturating_sub(*ts));
             }
         }
     }

@@ -72,7 +72,11 @@ pub(super) enum FromWorker {
 pub(super) enum WorkerState {
     Slices(PartialAggregate),
     /// Without `late` refused rows are only counted.
-    Sessions { aggregate: Box<SessionAggregate>, late: Option<Late>, kept: Box<Kept> },
+    Sessions {
+        aggregate: Box<SessionAggregate>,
+        late: Option<Late>,
+        kept: Box<Kept>,
+    },
 }
 
 /// What a worker of sessions has to give at the next control message. Between two of them nobody takes anything, so

@@ -4,11 +4,8 @@ use super::{SessionOutput, Verdict};
 use crate::operators::fate::{FateCounts, Refused, WindowCounts};
 use crate::operators::graph::Policy;
 use crate::sql::statement::{OnExpired, OnLate};
-use crate::time::SECOND_US;
 use crate::window::{Fate, Window};
 
-/// Buckets of [`FateCounts::lateness`]: a power of two of seconds each, up to the range of times.
-const BUCKETS: usize = 45;
 /// The rows of a batch that were taken, and counts of all of them.
 pub(super) struct Ledger<'a> {
     policy: Policy,
@@ -17,7 +14,6 @@ pub(super) struct Ledger<'a> {
     slots: Vec<usize>,
     taken: Vec<u32>,
     counts: FateCounts,
-    lateness: [u64; BUCKETS],
     /// The source row at hand and the best that became of its copies.
     current: Option<(u32, Outcome)>,
     /// What the copies of the source row at hand have met so far.
@@ -42,7 +38,6 @@ impl<'a> Ledger<'a> {
             slots: Vec::with_capacity(rows),
             taken: Vec::with_capacity(rows),
             counts: FateCounts::default(),
-            lateness: [0; BUCKETS],
             current: None,
             met: Vec::new(),
             refused_from: out.refused.len(),
@@ -82,9 +77,6 @@ impl<'a> Ledger<'a> {
         if let Some((_, outcome)) = self.current.take() {
             *self.rows_of(outcome) += 1;
         }
-        for (bucket, rows) in self.lateness.into_iter().enumerate().filter(|(_, rows)| *rows > 0) {
-            *self.counts.lateness.entry(SECOND_US << bucket).or_default() += rows;
-        }
         out.counts.add(&self.counts);
         (self.slots, self.taken)
     }
@@ -119,12 +111,9 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// As [`FateCounts::note_lateness`], without a map per row.
     fn note_lateness(&mut self, ts: i64, w: i64) {
-        let late_by = w.saturating_sub(ts);
-        if late_by > 0 {
-            let seconds = (late_by - 1) / SECOND_US;
-            self.lateness[(64 - seconds.leading_zeros()) as usize] += 1;
+        if ts < w {
+            self.counts.lateness.note(w.saturating_sub(ts));
         }
     }
 
@@ -152,31 +141,6 @@ impl<'a> Ledger<'a> {
                 refused.window = if window.end > refused.window.end { window } else { refused.window };
             }
             None => out.refused.push(Refused { origin, late, window, pairs: 1, late_by_us }),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::sql::statement::Emit;
-
-    #[test]
-    fn buckets_are_those_of_the_counts() {
-        let policy = Policy {
-            allowed_lateness_us: 0,
-            on_late: OnLate::Drop,
-            on_expired: OnExpired::SideOutput,
-            emit: Emit::OnWindowClose,
-        };
-        for late_by in [1, SECOND_US, SECOND_US + 1, 2 * SECOND_US, 2 * SECOND_US + 1, 86_400 * SECOND_US, i64::MAX / 3]
-        {
-            let (mut out, mut expected) = (SessionOutput::default(), FateCounts::default());
-            let mut ledger = Ledger::new(policy, None, 1, &out);
-            ledger.note(0, 0, late_by, Verdict::NoWindow, &mut out);
-            ledger.close(&mut out);
-            expected.note_lateness(late_by);
-            assert_eq!(out.counts.lateness, expected.lateness, "late by {late_by}");
         }
     }
 }
