@@ -26,7 +26,7 @@ use super::error::{external, from_datafusion};
 use super::source_table::{BatchInput, OFFSET, SPLIT, SourceTable, unqualified};
 use super::stream::window_below;
 use super::window_node::{WINDOW_END, WINDOW_START, WindowAssign};
-use super::{Planner, sources_of};
+use super::{Planner, session_rows, sources_of};
 use crate::connectors::{Coverage, PinnedSource};
 use crate::error::{Error, Result};
 use crate::operators::graph::{AggregateInput, Operator, OperatorGraph};
@@ -183,7 +183,7 @@ impl Planner {
         input: &PinnedInput,
         range: WindowRange,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let plan = self.logical_plan(query).await?;
+        let plan = session_rows::below_sessions(self.logical_plan(query).await?, &self.state)?;
         let aggregate = innermost(&plan).ok_or_else(|| Error::internal("a view without a windowed aggregate"))?;
         let schema = first_window(graph)?;
         let plan = values(aggregate, &schema, input, range)?;

@@ -34,6 +34,7 @@ mod ordered;
 mod own_aggregates;
 mod policy;
 mod refuse;
+mod session_rows;
 mod shift;
 mod source_table;
 mod stream;
@@ -134,7 +135,7 @@ impl Planner {
     ///
     /// As [`Planner::logical_plan`].
     pub async fn batch_plan(&self, query: &ast::Query) -> Result<LogicalPlan> {
-        batch::lower_windows(self.logical_plan(query).await?)
+        batch::lower_windows(session_rows::below_sessions(self.logical_plan(query).await?, &self.state)?)
     }
 
     /// The query as a DataFusion plan, ready to execute with the session's task context.

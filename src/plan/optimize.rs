@@ -53,6 +53,11 @@ pub(super) fn optimize_rows(plan: LogicalPlan, state: &SessionState) -> Result<L
     optimize(rules, plan, state)
 }
 
+/// Moves conditions towards the rows they are about, and does nothing else.
+pub(super) fn push_filters(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
+    optimize(vec![Arc::new(PushDownFilter::new())], plan, state)
+}
+
 /// Folds constants and makes joins of subqueries in the part above a window, and changes nothing else.
 pub(super) fn simplify(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
     let rules: Vec<Arc<dyn OptimizerRule + Send + Sync>> = vec![
