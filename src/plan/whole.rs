@@ -389,8 +389,10 @@ impl WindowPlan for WindowPhysicalPlan {
         let _turn = self.one_at_a_time.lock().unwrap_or_else(PoisonError::into_inner);
         *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(rows.clone());
         let plan = reset_plan_states(Arc::clone(&self.plan)).map_err(from_datafusion)?;
-        // Nothing in the plan waits for I/O: its one input is at hand.
-        let batches = futures::executor::block_on(collect(plan, Arc::clone(&self.context))).map_err(from_datafusion)?;
+        // Nothing in the plan waits for I/O: its one input is at hand. It must not wait for its turn either: many windows are
+        // evaluated within one turn of the task that asks, which would never be given another.
+        let rows = tokio::task::unconstrained(collect(plan, Arc::clone(&self.context)));
+        let batches = futures::executor::block_on(rows).map_err(from_datafusion)?;
         let result = match batches.first() {
             Some(first) => concat_batches(&first.schema(), &batches),
             None => Ok(RecordBatch::new_empty(Arc::clone(&self.schema))),

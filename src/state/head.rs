@@ -60,6 +60,9 @@ impl Head {
     /// # Errors
     /// When an aggregate refuses its input.
     pub fn update(&mut self, layout: &Layout, inputs: &RecordBatch) -> Result<()> {
+        if inputs.num_rows() == 0 {
+            return Ok(());
+        }
         self.intern(&inputs.columns()[..layout.keys_len()], inputs.num_rows())?;
         for group in &self.scratch {
             self.counts[*group] += 1;
@@ -78,6 +81,9 @@ impl Head {
     /// # Errors
     /// When an aggregate refuses the states.
     pub fn merge(&mut self, layout: &Layout, chunk: &RecordBatch) -> Result<()> {
+        if chunk.num_rows() == 0 {
+            return Ok(());
+        }
         self.intern(&chunk.columns()[..layout.keys_len()], chunk.num_rows())?;
         let counts = chunk.column(chunk.num_columns() - 1).as_primitive::<Int64Type>();
         for (group, rows) in self.scratch.iter().zip(counts.values()) {
@@ -117,6 +123,9 @@ impl Head {
     /// # Errors
     /// When an aggregate cannot give its state.
     pub fn seal(&mut self, layout: &Layout) -> Result<RecordBatch> {
+        if self.is_empty() {
+            return Ok(RecordBatch::new_empty(Arc::clone(layout.chunk_schema())));
+        }
         let mut columns = self.take_keys()?;
         for accumulator in &mut self.accumulators {
             columns.extend(accumulator.state(EmitTo::All)?);
@@ -130,12 +139,17 @@ impl Head {
     /// # Errors
     /// When an aggregate cannot be evaluated.
     pub fn evaluate(&mut self, layout: &Layout) -> Result<RecordBatch> {
+        let schema = Arc::new(Schema::new(layout.result_fields().clone()));
+        // Not every aggregate can tell what no group at all comes to.
+        if self.is_empty() {
+            return Ok(RecordBatch::new_empty(schema));
+        }
         let mut columns = self.take_keys()?;
         for accumulator in &mut self.accumulators {
             columns.push(accumulator.evaluate(EmitTo::All)?);
         }
         columns.push(Arc::new(Int64Array::from(std::mem::take(&mut self.counts))));
-        batch_of(columns, Arc::new(Schema::new(layout.result_fields().clone())))
+        batch_of(columns, schema)
     }
 
     /// The keys alone, distinct, in the order they were met.
@@ -171,6 +185,10 @@ impl Head {
 /// When an aggregate refuses the states.
 pub(super) fn evaluate_alone(layout: &Layout, chunk: &RecordBatch) -> Result<RecordBatch> {
     let rows = chunk.num_rows();
+    let schema = Arc::new(Schema::new(layout.result_fields().clone()));
+    if rows == 0 {
+        return Ok(RecordBatch::new_empty(schema));
+    }
     let groups: Vec<usize> = (0..rows).collect();
     let mut columns = chunk.columns()[..layout.keys_len()].to_vec();
     for (i, mut accumulator) in layout.new_accumulators()?.into_iter().enumerate() {
@@ -178,7 +196,7 @@ pub(super) fn evaluate_alone(layout: &Layout, chunk: &RecordBatch) -> Result<Rec
         columns.push(accumulator.evaluate(EmitTo::All)?);
     }
     columns.push(Arc::clone(chunk.column(chunk.num_columns() - 1)));
-    batch_of(columns, Arc::new(Schema::new(layout.result_fields().clone())))
+    batch_of(columns, schema)
 }
 
 fn batch_of(columns: Vec<ArrayRef>, schema: SchemaRef) -> Result<RecordBatch> {
