@@ -18,4 +18,4 @@ pub mod state_file;
 pub use job::JobRecord;
 pub use manifest::{FileEntry, FileIndex, FileRole, Manifest, RemovedFile, TableChange};
 pub use paths::{TableId, ViewPaths};
-pub use state_file::{Snapshot, StateFile, StateFiles};
+pub use state_file::{Snapshot, StateFile, StateFiles, StateRows};

@@ -11,10 +11,13 @@
 //! batches that are new and names the files that hold the others. What either means is the operators' to know. A file that
 //! is cut short, damaged, or of another format or DataFusion version is refused, never half-read.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::Cursor;
+use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use arrow::compute::concat_batches;
+use arrow::error::ArrowError;
 use arrow::ipc::CompressionType;
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::{IpcWriteOptions, StreamWriter};
@@ -34,8 +37,20 @@ const NEEDED_PERCENT_MIN: u64 = 50;
 pub struct Snapshot {
     /// What is no batch.
     pub state: serde_json::Value,
-    /// Every batch the state speaks of, by name.
-    pub batches: Vec<(String, RecordBatch)>,
+    /// The rows of every batch the state speaks of, by name.
+    pub batches: Vec<(String, Arc<dyn StateRows>)>,
+}
+
+/// Rows of a [`Snapshot`], which may lie outside memory until a file is written that needs them.
+pub trait StateRows: std::fmt::Debug + Send + Sync {
+    /// The rows, some at a time, in as many batches as there happen to be.
+    fn batches(&self) -> Box<dyn Iterator<Item = Result<RecordBatch>> + '_>;
+}
+
+impl StateRows for RecordBatch {
+    fn batches(&self) -> Box<dyn Iterator<Item = Result<RecordBatch>> + '_> {
+        Box::new(std::iter::once(Ok(self.clone())))
+    }
 }
 
 /// The files of one job's state: what lies where.
@@ -98,11 +113,10 @@ impl StateFiles {
     ///
     /// `Internal` if a batch cannot be encoded.
     pub fn next(&self, name: &str, snapshot: &Snapshot) -> Result<NextFile> {
-        let wanted: HashMap<&str, &RecordBatch> =
-            snapshot.batches.iter().map(|(name, batch)| (name.as_str(), batch)).collect();
+        let wanted: HashSet<&str> = snapshot.batches.iter().map(|(name, _)| name.as_str()).collect();
         let mut files = self.files.clone();
         for held in files.values_mut() {
-            held.batches.retain(|name, _| wanted.contains_key(name.as_str()));
+            held.batches.retain(|name, _| wanted.contains(name.as_str()));
         }
         files.retain(|_, held| {
             let needed: u64 = held.batches.values().sum();
@@ -114,7 +128,7 @@ impl StateFiles {
         let mut written = Vec::new();
         for (name, batch) in snapshot.batches.iter().filter(|(name, _)| !known.contains(name.as_str())) {
             let before = blobs.len();
-            encode_batch(batch, &mut blobs)?;
+            encode_rows(batch.as_ref(), &mut blobs)?;
             written.push((name.clone(), blobs.len() - before));
         }
         let names = |held: &Held| held.batches.keys().cloned().collect();
@@ -233,23 +247,31 @@ fn check_datafusion(wrote: &str) -> Result<()> {
         .with_hint("CREATE OR REPLACE MATERIALIZED VIEW … RESTART computes the view anew from its source"))
 }
 
-fn encode_batch(batch: &RecordBatch, out: &mut Vec<u8>) -> Result<()> {
-    let write = |out: &mut Vec<u8>| {
-        let options = IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME))?;
-        let mut writer = StreamWriter::try_new_with_options(out, &batch.schema(), options)?;
-        writer.write(batch)?;
-        writer.finish()
-    };
-    write(out).map_err(|e| internal("a batch of state", e))
+fn encode_rows(rows: &dyn StateRows, out: &mut Vec<u8>) -> Result<()> {
+    let failed = |e: ArrowError| internal("a batch of state", e);
+    let mut out = Some(out);
+    let mut writer = None;
+    for batch in rows.batches() {
+        let batch = batch?;
+        if let Some(out) = out.take() {
+            let options = IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME));
+            let options = options.map_err(failed)?;
+            writer = Some(StreamWriter::try_new_with_options(out, &batch.schema(), options).map_err(failed)?);
+        }
+        if let Some(writer) = &mut writer {
+            writer.write(&batch).map_err(failed)?;
+        }
+    }
+    writer.map_or(Ok(()), |mut writer| writer.finish().map_err(failed))
 }
 
 fn decode_batch(name: &str, bytes: &Bytes) -> Result<RecordBatch> {
     let read = || {
-        let mut reader = StreamReader::try_new(Cursor::new(bytes), None)?;
-        let first = reader.next().transpose()?;
-        Ok(first.unwrap_or_else(|| RecordBatch::new_empty(reader.schema())))
+        let reader = StreamReader::try_new(Cursor::new(bytes), None)?;
+        let schema = reader.schema();
+        concat_batches(&schema, &reader.collect::<std::result::Result<Vec<_>, _>>()?)
     };
-    read().map_err(|e: arrow::error::ArrowError| {
+    read().map_err(|e: ArrowError| {
         Error::new(ErrorKind::Corrupt, format!("a batch of state cannot be read: batch=`{name}`")).with_source(e)
     })
 }
@@ -279,7 +301,8 @@ mod tests {
     }
 
     fn snapshot(batches: &[(&str, i64)]) -> Snapshot {
-        let batches = batches.iter().map(|(name, rows)| ((*name).to_owned(), batch(*rows))).collect();
+        let rows = |rows: i64| Arc::new(batch(rows)) as Arc<dyn StateRows>;
+        let batches = batches.iter().map(|(name, n)| ((*name).to_owned(), rows(*n))).collect();
         Snapshot { state: serde_json::json!({"w": i64::MIN}), batches }
     }
 

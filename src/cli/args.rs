@@ -92,6 +92,11 @@ pub struct Args {
     #[arg(long, value_name = "TIME", env = "HIGHWATER_EPOCH_INTERVAL", hide_env_values = true, value_parser = duration)]
     pub epoch_interval: Option<Duration>,
 
+    /// Most memory that open windows and queries may take; the rest goes to disk:
+    /// '512MB', '4GiB' [default: no limit]
+    #[arg(long, value_name = "SIZE", env = "HIGHWATER_MEMORY_LIMIT", hide_env_values = true, value_parser = bytes)]
+    pub memory_limit: Option<usize>,
+
     /// Prints results and errors only: no tags, notices, row counts or progress
     #[arg(short = 'q', long, env = "HIGHWATER_QUIET", hide_env_values = true, value_parser = clap::builder::FalseyValueParser::new())]
     pub quiet: bool,
@@ -235,6 +240,29 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A number and `kB`, `MB`, `GB` (thousands), `KiB`, `MiB`, `GiB` (powers of 1,024) or `B`; more than zero.
+fn bytes(text: &str) -> Result<usize, String> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let bytes_per_unit = match unit.trim().to_ascii_lowercase().as_str() {
+        "b" => 1.0,
+        "kb" => 1e3,
+        "mb" => 1e6,
+        "gb" => 1e9,
+        "k" | "kib" => 1024.0,
+        "m" | "mib" => 1024.0 * 1024.0,
+        "g" | "gib" => 1024.0 * 1024.0 * 1024.0,
+        "" => return Err("a unit is missing: write '512MB' or '4GiB'".into()),
+        _ => return Err("unknown unit: use kB, MB, GB, KiB, MiB or GiB".into()),
+    };
+    let number: f64 = number.parse().map_err(|_| "does not start with a number".to_string())?;
+    match number * bytes_per_unit {
+        bytes if bytes >= 1.0 => Ok(bytes as usize),
+        _ => Err("must be more than zero".into()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -293,6 +321,15 @@ mod tests {
         assert!(duration("0s").is_err());
         assert!(duration("5 weeks").is_err());
         assert!(duration("ms").is_err());
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(bytes("512MB"), Ok(512_000_000));
+        assert_eq!(bytes("1.5 GiB"), Ok(3 << 29));
+        assert_eq!(read(&["--memory-limit", "64kB"]).memory_limit, Some(64_000));
+        assert!(bytes("100").unwrap_err().contains("unit"));
+        assert!(bytes("0MB").is_err() && bytes("1 XB").is_err() && bytes("MB").is_err());
     }
 
     #[test]

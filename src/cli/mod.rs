@@ -96,6 +96,9 @@ async fn open(args: &Args) -> Result<Engine> {
     if let Some(rows) = args.batch_rows {
         builder = builder.batch_rows(rows);
     }
+    if let Some(bytes) = args.memory_limit {
+        builder = builder.memory_limit(bytes);
+    }
     if let Some(interval) = args.epoch_interval {
         builder = builder.epoch_interval(interval);
     }

@@ -1,10 +1,13 @@
 //! Settings of an engine.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
 use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::memory_pool::FairSpillPool;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 
 use super::catalog::EngineCatalog;
@@ -14,8 +17,9 @@ use super::{Engine, Inner};
 use crate::clock::{Clock, SystemClock};
 use crate::connectors::{ConnectorRegistry, Source, SourceDefinition};
 use crate::error::Result;
-use crate::plan::BatchDecode;
-use crate::runtime::{Epochs, JobOptions, TaskPool};
+use crate::plan::{BatchDecode, from_datafusion};
+use crate::runtime::{Epochs, JobOptions, SpillFolder, TaskPool};
+use crate::state::Memory;
 use crate::storage::Storage;
 
 /// Where an engine keeps its data unless told otherwise.
@@ -33,6 +37,7 @@ pub struct EngineBuilder {
     clock: Arc<dyn Clock>,
     connectors: ConnectorRegistry,
     run_schedules: bool,
+    memory_limit_bytes: Option<usize>,
 }
 
 impl Default for EngineBuilder {
@@ -47,6 +52,7 @@ impl Default for EngineBuilder {
             clock: Arc::new(SystemClock),
             connectors: ConnectorRegistry::with_builtins(),
             run_schedules: true,
+            memory_limit_bytes: None,
         }
     }
 }
@@ -92,6 +98,17 @@ impl EngineBuilder {
     #[must_use]
     pub fn batch_rows(mut self, rows: usize) -> Self {
         self.batch_rows = rows.max(1);
+        self
+    }
+
+    /// Most bytes of memory that the state of all views' open windows, and the sorts, joins and aggregations of queries may
+    /// take together. What does not fit goes to files that no folder names, in the data dir if that is a local one, and comes
+    /// back when a window closes. Without, they take what they need.
+    ///
+    /// It bounds what grows with keys and open windows. Batches under way and the results of one epoch come on top.
+    #[must_use]
+    pub fn memory_limit(mut self, bytes: usize) -> Self {
+        self.memory_limit_bytes = Some(bytes);
         self
     }
 
@@ -144,13 +161,16 @@ impl EngineBuilder {
             None => Storage::memory(),
         };
         let resume = self.resume && !self.read_only;
-        let context = self.session();
+        let context = self.session()?;
+        let folder = self.data_dir.as_deref().and_then(local_folder);
+        let space = Arc::new(SpillFolder::new(folder));
         let options = JobOptions {
             workers: self.workers,
             batch_rows: self.batch_rows,
             epochs: self.epochs,
             clock: Arc::clone(&self.clock),
             task_context: context.task_ctx(),
+            memory: Memory::new(Arc::clone(&context.runtime_env().memory_pool), space),
         };
         let catalog = Arc::new(EngineCatalog::new(storage.clone(), self.connectors, self.clock));
         let queries = std::sync::atomic::AtomicU64::new(0);
@@ -167,14 +187,28 @@ impl EngineBuilder {
         Ok(engine)
     }
 
-    fn session(&self) -> SessionContext {
+    fn session(&self) -> Result<SessionContext> {
         let pool = BatchDecode(Arc::new(TaskPool::new(self.workers)));
         let config = SessionConfig::new()
             .with_target_partitions(self.workers)
             .with_information_schema(true)
             .with_extension(Arc::new(pool));
-        let state = SessionStateBuilder::new_with_default_features().with_config(config).build();
-        SessionContext::new_with_state(state).enable_url_table()
+        let mut runtime = RuntimeEnvBuilder::new();
+        if let Some(bytes) = self.memory_limit_bytes {
+            runtime = runtime.with_memory_pool(Arc::new(FairSpillPool::new(bytes)));
+        }
+        let runtime = runtime.build_arc().map_err(from_datafusion)?;
+        let state = SessionStateBuilder::new_with_default_features().with_config(config).with_runtime_env(runtime);
+        Ok(SessionContext::new_with_state(state.build()).enable_url_table())
+    }
+}
+
+/// The folder that a data dir is, if it is one.
+fn local_folder(location: &str) -> Option<PathBuf> {
+    match location.split_once("://") {
+        Some(("file", path)) => Some(path.into()),
+        Some(_) => None,
+        None => Some(location.into()),
     }
 }
 

@@ -7,7 +7,8 @@
 //!                                   sealed (slice, class, chunk) ──► merge
 //! ```
 //!
-//! Which worker a piece goes to changes nothing but speed: every worker seals what it has before a window fires.
+//! Which worker a piece goes to changes nothing but speed: every worker seals what it has before a window fires. Heads that
+//! memory has no room for are sealed and spilled at once, and given with the others.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use datafusion::common::Result;
 use super::graph::Policy;
 use super::judge::Class;
 use super::lifecycle::{closes_at, expires_at};
-use crate::state::{Chunk, Head, Layout};
+use crate::state::{Account, Chunk, Head, Layout, Memory};
 use crate::watermark;
 use crate::window::{Slice, WindowSpec};
 
@@ -61,19 +62,26 @@ pub struct PartialAggregate {
     policy: Policy,
     heads: HashMap<(Slice, Class), SliceHead>,
     w: i64,
+    account: Account,
+    /// Bytes held by heads, as far as they are counted.
+    held_bytes: usize,
+    /// What has been sealed before anybody asked for it.
+    spilled: Vec<Sealed>,
 }
 
 #[derive(Debug)]
 struct SliceHead {
     head: Head,
+    bytes: usize,
     /// The next watermark at which some window of the slice fires or expires.
     due_at: i64,
 }
 
 impl PartialAggregate {
-    /// An aggregate with no rows.
-    pub fn new(layout: Arc<Layout>, window: WindowSpec, policy: Policy) -> Self {
-        Self { layout, window, policy, heads: HashMap::new(), w: watermark::NONE }
+    /// An aggregate with no rows. Heads that `memory` has no room for it spills.
+    pub fn new(layout: Arc<Layout>, window: WindowSpec, policy: Policy, memory: &Memory) -> Self {
+        let (heads, spilled, w) = (HashMap::new(), Vec::new(), watermark::NONE);
+        Self { layout, window, policy, heads, w, account: memory.account("heads"), held_bytes: 0, spilled }
     }
 
     /// Goes on at W `w` after a checkpoint, which has sealed every head.
@@ -88,11 +96,18 @@ impl PartialAggregate {
     pub fn on_piece(&mut self, piece: &Piece) -> Result<()> {
         let key = (piece.slice, piece.class);
         if !self.heads.contains_key(&key) {
-            let head = SliceHead { head: self.layout.new_head()?, due_at: self.due_after(piece.slice, self.w) };
-            self.heads.insert(key, head);
+            let due_at = self.due_after(piece.slice, self.w);
+            self.heads.insert(key, SliceHead { head: self.layout.new_head()?, bytes: 0, due_at });
         }
         let slot = self.heads.get_mut(&key).expect("inserted above");
-        slot.head.update(&self.layout, &piece.inputs)
+        slot.head.update(&self.layout, &piece.inputs)?;
+        if self.account.is_limited() {
+            let bytes = slot.head.memory_bytes();
+            self.held_bytes = self.held_bytes + bytes - slot.bytes;
+            slot.bytes = bytes;
+            self.make_room()?;
+        }
+        Ok(())
     }
 
     /// W has risen to `w`: seals every head that a window closing or expiring on the way needs.
@@ -117,14 +132,38 @@ impl PartialAggregate {
         self.heads.values().map(|slot| slot.head.memory_bytes()).sum()
     }
 
+    /// Spills heads, the largest first, if memory has no room for all of them, until half of them are left.
+    fn make_room(&mut self) -> Result<()> {
+        if self.account.hold(self.held_bytes) || self.held_bytes <= self.account.memory().spill_bytes_min() {
+            return Ok(());
+        }
+        let mut sizes: Vec<_> = self.heads.iter().map(|(key, slot)| (slot.bytes, *key)).collect();
+        sizes.sort_unstable_by(|a, b| b.cmp(a));
+        let enough = self.held_bytes / 2;
+        for (bytes, key) in sizes {
+            if self.held_bytes <= enough {
+                break;
+            }
+            let Some(mut slot) = self.heads.remove(&key) else { continue };
+            let mut chunk = Chunk::new(&self.layout, slot.head.seal(&self.layout)?);
+            chunk.spill(self.account.memory().space())?;
+            self.held_bytes -= bytes;
+            self.spilled.push(Sealed { slice: key.0, class: key.1, chunk });
+        }
+        self.account.hold(self.held_bytes);
+        Ok(())
+    }
+
     fn seal(&mut self, wanted: impl Fn(Class, &SliceHead) -> bool) -> Result<Vec<Sealed>> {
         let due = self.heads.extract_if(|(_, class), slot| wanted(*class, slot)).collect::<Vec<_>>();
-        due.into_iter()
-            .map(|((slice, class), mut slot)| {
-                let rows = slot.head.seal(&self.layout)?;
-                Ok(Sealed { slice, class, chunk: Chunk::new(&self.layout, rows) })
-            })
-            .collect()
+        let mut sealed = std::mem::take(&mut self.spilled);
+        for ((slice, class), mut slot) in due {
+            let rows = slot.head.seal(&self.layout)?;
+            self.held_bytes -= slot.bytes;
+            sealed.push(Sealed { slice, class, chunk: Chunk::new(&self.layout, rows) });
+        }
+        self.account.hold(self.held_bytes);
+        Ok(sealed)
     }
 
     fn due_after(&self, slice: Slice, w: i64) -> i64 {

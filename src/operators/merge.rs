@@ -9,13 +9,15 @@
 //! ```text
 //!  rows per chunk    1,000,000 │ 9,000  8,000  … (7 of them) │ + 10,000   ─►   1,000,000 │ 78,000
 //! ```
+//!
+//! Chunks that memory has no room for are spilled, the largest first; a window of such chunks is merged in parts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, TimestampMicrosecondArray};
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit};
-use datafusion::common::Result;
+use datafusion::common::{DataFusionError, Result};
 use serde::{Deserialize, Serialize};
 
 use super::aggregate::Sealed;
@@ -24,7 +26,7 @@ use super::judge::{Class, accepts};
 use super::lifecycle::{closes_at, expires_at};
 use crate::change::{ChangeKind, Changes, Reason};
 use crate::sql::statement::Emit;
-use crate::state::{Chunk, Layout, chunk};
+use crate::state::{Account, Chunk, Layout, Memory, chunk};
 use crate::watermark;
 use crate::window::{Fate, Slice, Window, WindowSpec};
 
@@ -54,6 +56,9 @@ pub struct WindowMerge {
     /// By (end, start), so that windows fire in order.
     live: BTreeMap<(i64, i64), LiveWindow>,
     w: i64,
+    account: Account,
+    /// Bytes of the chunks in memory.
+    held_bytes: usize,
 }
 
 /// A chunk and the number by which checkpoints know it.
@@ -80,8 +85,46 @@ pub struct MergeState {
 #[derive(Debug, Default)]
 struct LiveWindow {
     fired: bool,
-    /// Keys of chunks that came after the last value was published.
-    dirty: Vec<RecordBatch>,
+    dirty: Dirty,
+}
+
+/// Keys of chunks that came after the last value was published.
+#[derive(Debug)]
+enum Dirty {
+    /// These.
+    Keys(Vec<RecordBatch>),
+    /// More than memory has room for: any may be among them. What has not changed is not published.
+    Any,
+}
+
+impl Default for Dirty {
+    fn default() -> Self {
+        Self::Keys(Vec::new())
+    }
+}
+
+impl Dirty {
+    fn is_empty(&self) -> bool {
+        matches!(self, Self::Keys(keys) if keys.is_empty())
+    }
+
+    fn add(&mut self, layout: &Layout, chunk: &Chunk) -> Result<()> {
+        match (&mut *self, chunk.held()) {
+            (Self::Any, _) => {}
+            (Self::Keys(keys), Some(rows)) => keys.push(key_batch(layout, rows)?),
+            (Self::Keys(_), None) => *self = Self::Any,
+        }
+        Ok(())
+    }
+
+    /// Lets go of keys that hold much memory.
+    fn forget(&mut self, bytes_min: usize) {
+        if let Self::Keys(keys) = self
+            && keys.iter().map(RecordBatch::get_array_memory_size).sum::<usize>() > bytes_min
+        {
+            *self = Self::Any;
+        }
+    }
 }
 
 /// The columns a window puts before its keys.
@@ -91,12 +134,22 @@ pub fn window_fields() -> [FieldRef; 2] {
 }
 
 impl WindowMerge {
-    /// A merge with no chunks.
-    pub fn new(layout: Arc<Layout>, window: WindowSpec, policy: Policy) -> Self {
+    /// A merge with no chunks. Those that `memory` has no room for it spills.
+    pub fn new(layout: Arc<Layout>, window: WindowSpec, policy: Policy, memory: &Memory) -> Self {
         let fields = window_fields().into_iter().chain(layout.result_fields().iter().cloned()).collect::<Vec<_>>();
         let output = Arc::new(Schema::new(fields));
-        let w = watermark::NONE;
-        Self { layout, window, policy, output, slices: BTreeMap::new(), next_chunk: 0, live: BTreeMap::new(), w }
+        Self {
+            layout,
+            window,
+            policy,
+            output,
+            slices: BTreeMap::new(),
+            next_chunk: 0,
+            live: BTreeMap::new(),
+            w: watermark::NONE,
+            account: memory.account("windows"),
+            held_bytes: 0,
+        }
     }
 
     /// What a checkpoint must keep at the end of an epoch; the chunks are those of [`WindowMerge::chunks`].
@@ -109,16 +162,16 @@ impl WindowMerge {
         MergeState { w: self.w, next_chunk: self.next_chunk, chunks, windows }
     }
 
-    /// Every chunk held, by number.
-    pub fn chunks(&self) -> impl Iterator<Item = (u64, &RecordBatch)> {
-        self.slices.values().flatten().map(|kept| (kept.number, kept.chunk.rows()))
+    /// Every chunk, by number.
+    pub fn chunks(&self) -> impl Iterator<Item = (u64, &Chunk)> {
+        self.slices.values().flatten().map(|kept| (kept.number, &kept.chunk))
     }
 
     /// Goes on from a checkpoint. `chunk` gives the rows of a chunk by its number.
     ///
     /// # Errors
-    /// When a chunk is not to be had, or is not of this view's layout.
-    pub fn restore<E>(
+    /// When a chunk is not to be had, or is not of this view's layout; when it cannot be spilled.
+    pub fn restore<E: From<DataFusionError>>(
         &mut self,
         state: MergeState,
         mut chunk: impl FnMut(u64) -> Result<RecordBatch, E>,
@@ -127,10 +180,12 @@ impl WindowMerge {
         for (start, end, closed_to, expired_to, number) in state.chunks {
             let class = Class { closed_to, expired_to };
             let chunk = Chunk::new(&self.layout, chunk(number)?);
+            self.held_bytes += chunk.held_bytes();
             self.slices.entry(Slice { start, end }).or_default().push(Kept { class, number, chunk });
+            self.make_room()?;
         }
         for (start, end, fired) in state.windows {
-            self.live.insert((end, start), LiveWindow { fired, dirty: Vec::new() });
+            self.live.insert((end, start), LiveWindow { fired, dirty: Dirty::default() });
         }
         Ok(())
     }
@@ -145,7 +200,7 @@ impl WindowMerge {
         let mut events = Vec::new();
         for ((end, start), live) in self.live.iter().filter(|(_, live)| live.fired || early) {
             let window = Window { start: *start, end: *end };
-            let rows = chunk::evaluate(&self.layout, self.chunks_of(window, |_| true))?;
+            let rows = chunk::evaluate(&self.layout, &self.chunks_of(window, |_| true), self.account.memory())?;
             let reason = if live.fired { Reason::LateData } else { Reason::Early };
             self.emit(window, reason, &rows, &mut events)?;
         }
@@ -183,7 +238,6 @@ impl WindowMerge {
     pub fn on_sealed(&mut self, sealed: Sealed) -> Result<()> {
         let Sealed { slice, class, chunk } = sealed;
         let tracks_dirt = class != Class::ON_TIME || matches!(self.policy.emit, Emit::Changes { .. });
-        let keys = tracks_dirt.then(|| key_batch(&self.layout, &chunk)).transpose()?;
         for window in self.window.windows_of_slice(slice) {
             let fate = class.fate(window.end);
             if !accepts(&self.policy, fate) {
@@ -196,13 +250,15 @@ impl WindowMerge {
                 .or_insert_with(|| LiveWindow { fired, ..LiveWindow::default() });
             let late = fate == Fate::Late && self.policy.emit != Emit::OnExpiry;
             let early = !live.fired && matches!(self.policy.emit, Emit::Changes { .. });
-            if let Some(keys) = keys.as_ref().filter(|_| late || early) {
-                live.dirty.push(keys.clone());
+            if tracks_dirt && (late || early) {
+                live.dirty.add(&self.layout, &chunk)?;
             }
         }
         let number = self.next_number();
+        self.held_bytes += chunk.held_bytes();
         self.slices.entry(slice).or_default().push(Kept { class, number, chunk });
-        self.compact(slice, class)
+        self.compact(slice, class)?;
+        self.make_room()
     }
 
     /// W has risen to `w`: windows close, late corrections of windows that expire are published, state goes.
@@ -248,18 +304,15 @@ impl WindowMerge {
     fn fire(&mut self, window: Window, out: &mut Vec<WindowEvent>) -> Result<()> {
         let on_expiry = self.policy.emit == Emit::OnExpiry;
         let chunks = self.chunks_of(window, |fate| fate == Fate::OnTime || on_expiry);
-        let rows = chunk::evaluate(&self.layout, chunks)?;
+        let rows = chunk::evaluate(&self.layout, &chunks, self.account.memory())?;
         self.emit(window, Reason::Initial, &rows, out)?;
         let live = self.live.get_mut(&(window.end, window.start)).expect("a window that fires is live");
         live.fired = true;
-        let late: Vec<RecordBatch> = match on_expiry {
-            true => Vec::new(),
-            false => self
-                .chunks_of(window, |fate| fate == Fate::Late)
-                .into_iter()
-                .map(|chunk| key_batch(&self.layout, chunk))
-                .collect::<Result<_>>()?,
-        };
+        let mut late = Dirty::default();
+        if !on_expiry {
+            let chunks = self.chunks_of(window, |fate| fate == Fate::Late);
+            chunks.into_iter().try_for_each(|chunk| late.add(&self.layout, chunk))?;
+        }
         self.live.get_mut(&(window.end, window.start)).expect("a window that fires is live").dirty = late;
         Ok(())
     }
@@ -271,8 +324,11 @@ impl WindowMerge {
         if dirty.is_empty() {
             return Ok(());
         }
-        let chunks = self.chunks_of(window, |_| true);
-        let rows = chunk::evaluate_keys(&self.layout, &dirty, chunks)?;
+        let (chunks, memory) = (self.chunks_of(window, |_| true), self.account.memory());
+        let rows = match &dirty {
+            Dirty::Keys(keys) => chunk::evaluate_keys(&self.layout, keys, &chunks, memory)?,
+            Dirty::Any => chunk::evaluate(&self.layout, &chunks, memory)?,
+        };
         self.emit(window, reason, &rows, out)
     }
 
@@ -308,18 +364,42 @@ impl WindowMerge {
             return Ok(());
         };
         let merged: Vec<Kept> = kept.extract_if(.., |k| k.class == class && tier(&k.chunk) <= full).collect();
-        let chunk = chunk::compact(&self.layout, merged.iter().map(|k| &k.chunk))?;
+        let chunks: Vec<&Chunk> = merged.iter().map(|kept| &kept.chunk).collect();
+        let chunk = chunk::compact(&self.layout, &chunks, self.account.memory())?;
+        self.held_bytes += chunk.held_bytes();
+        self.held_bytes -= chunks.iter().map(|chunk| chunk.held_bytes()).sum::<usize>();
         let number = self.next_number();
         self.slices.entry(slice).or_default().push(Kept { class, number, chunk });
         self.compact(slice, class)
     }
 
-    fn emit(&self, window: Window, reason: Reason, rows: &RecordBatch, out: &mut Vec<WindowEvent>) -> Result<()> {
-        if rows.num_rows() == 0 {
+    /// Spills chunks, the largest first, if memory has no room for all of them, until half of them are left.
+    fn make_room(&mut self) -> Result<()> {
+        if self.account.hold(self.held_bytes) || self.held_bytes <= self.account.memory().spill_bytes_min() {
             return Ok(());
         }
-        let rows = with_window(&self.output, window, rows)?;
-        out.push(WindowEvent::Changes(Changes { kind: ChangeKind::Upsert, reason, rows }));
+        let Self { slices, account, held_bytes, live, .. } = self;
+        let mut chunks: Vec<&mut Chunk> = slices.values_mut().flatten().map(|kept| &mut kept.chunk).collect();
+        chunks.sort_by_key(|chunk| std::cmp::Reverse(chunk.held_bytes()));
+        let enough = *held_bytes / 2;
+        for chunk in chunks {
+            if *held_bytes <= enough {
+                break;
+            }
+            let bytes = chunk.held_bytes();
+            chunk.spill(account.memory().space())?;
+            *held_bytes -= bytes;
+        }
+        live.values_mut().for_each(|live| live.dirty.forget(account.memory().spill_bytes_min()));
+        account.hold(*held_bytes);
+        Ok(())
+    }
+
+    fn emit(&self, window: Window, reason: Reason, rows: &[RecordBatch], out: &mut Vec<WindowEvent>) -> Result<()> {
+        for rows in rows.iter().filter(|rows| rows.num_rows() > 0) {
+            let rows = with_window(&self.output, window, rows)?;
+            out.push(WindowEvent::Changes(Changes { kind: ChangeKind::Upsert, reason, rows }));
+        }
         Ok(())
     }
 
@@ -330,8 +410,10 @@ impl WindowMerge {
             if expires_at(&self.policy, last) > self.w {
                 break;
             }
-            self.slices.pop_first();
+            let dropped = self.slices.pop_first().into_iter().flat_map(|(_, kept)| kept);
+            self.held_bytes -= dropped.map(|kept| kept.chunk.held_bytes()).sum::<usize>();
         }
+        self.account.hold(self.held_bytes);
     }
 }
 
@@ -345,13 +427,13 @@ pub fn with_window(schema: &SchemaRef, window: Window, rows: &RecordBatch) -> Re
     Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
 }
 
-fn key_batch(layout: &Layout, chunk: &Chunk) -> Result<RecordBatch> {
-    let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(chunk.rows().num_rows()));
-    let keys = chunk.keys().to_vec();
+fn key_batch(layout: &Layout, rows: &RecordBatch) -> Result<RecordBatch> {
+    let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
+    let keys = rows.columns()[..layout.keys_len()].to_vec();
     Ok(RecordBatch::try_new_with_options(Arc::clone(layout.key_schema()), keys, &options)?)
 }
 
 /// Which chunks it is merged with: the logarithm of its rows.
 fn tier(chunk: &Chunk) -> u32 {
-    chunk.rows().num_rows().max(1).ilog(TIER_CHUNKS)
+    chunk.num_rows().max(1).ilog(TIER_CHUNKS)
 }

@@ -38,7 +38,7 @@ use crate::operators::rows::RowsOperator;
 use crate::operators::sequence::{Order, Sequencer, SplitProgress};
 use crate::operators::session::SessionAggregate;
 use crate::operators::static_join::StaticJoin;
-use crate::state::Layout;
+use crate::state::{Layout, Memory};
 use crate::watermark;
 use crate::window::WindowKind;
 
@@ -64,6 +64,8 @@ pub struct JobOptions {
     pub clock: Arc<dyn Clock>,
     /// Runs the plans of static tables.
     pub task_context: Arc<TaskContext>,
+    /// How much memory state may take, shared by all jobs, and where the rest goes.
+    pub memory: Memory,
 }
 
 /// A job to be started.
@@ -376,7 +378,7 @@ async fn start(
     let told_w = facts.as_ref().map_or(watermark::NONE, |facts| facts.told_w);
     let (at_once, keeps_state) = (sink.wants_versions_at_once(), sink.keeps_state());
     let joins = plan.result_joins(&graph, &options).await?;
-    let mut results = plan.results(&graph, &joins)?;
+    let mut results = plan.results(&graph, &joins, &options.memory)?;
     // A sink that takes versions at once keeps no epochs, and with them nothing that was refused.
     let keeps_refused = !at_once;
     let kept_late = keeps_refused.then_some(&late);
@@ -570,10 +572,12 @@ impl Plan {
         let (Some(spec), Some(layout)) = (self.window(graph), &self.layout) else { return Ok(Vec::new()) };
         let state = |_| -> Result<WorkerState> {
             if !spec.window.is_session() {
-                let aggregate = PartialAggregate::new(Arc::clone(layout), spec.window.clone(), graph.policy);
+                let (layout, window) = (Arc::clone(layout), spec.window.clone());
+                let aggregate = PartialAggregate::new(layout, window, graph.policy, &options.memory);
                 return Ok(WorkerState::Slices(aggregate));
             }
             let aggregate = SessionAggregate::try_new(spec, graph.policy, input_schema(graph, self.target))?;
+            let aggregate = aggregate.with_memory(&options.memory);
             let clock = Arc::clone(&options.clock);
             let late = late.map(|late| Late { schema: Arc::clone(late), policy: graph.policy, clock });
             let kept = Box::new(Kept::new(keeps_state));
@@ -582,12 +586,18 @@ impl Plan {
         (0..options.workers.max(1)).map(state).collect()
     }
 
-    fn results(&self, graph: &OperatorGraph, joins: &HashMap<NodeId, Arc<StaticJoin>>) -> Result<Results> {
+    fn results(
+        &self,
+        graph: &OperatorGraph,
+        joins: &HashMap<NodeId, Arc<StaticJoin>>,
+        memory: &Memory,
+    ) -> Result<Results> {
         let (mut merge, mut chain) = (None, None);
         if let (Some(spec), Some(layout)) = (self.window(graph), &self.layout) {
             chain = Some(ResultChain::try_new(graph, self.target, joins)?);
             if !spec.window.is_session() {
-                merge = Some(WindowMerge::new(Arc::clone(layout), spec.window.clone(), graph.policy));
+                let (layout, window) = (Arc::clone(layout), spec.window.clone());
+                merge = Some(WindowMerge::new(layout, window, graph.policy, memory));
             }
         }
         Ok(Results {

@@ -18,6 +18,7 @@ mod recovery;
 mod repeat;
 mod results;
 mod sequencer;
+mod spill;
 mod worker;
 
 pub use background::Background;
@@ -27,3 +28,4 @@ pub use pool::TaskPool;
 pub use recovery::{Recovered, live_from_us};
 pub use repeat::{Again, repeat};
 pub use results::{EpochOutput, ResultSink};
+pub use spill::SpillFolder;

@@ -6,15 +6,17 @@
 //! evaluating those windows once more.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use datafusion::common::DataFusionError;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::results::Results;
 use super::sequencer::shards_of;
 use crate::change::Changes;
-use crate::checkpoint::Snapshot;
+use crate::checkpoint::{Snapshot, StateRows};
 use crate::error::{Error, ErrorKind, Result};
 use crate::operators::failure;
 use crate::operators::fate::FateCounts;
@@ -23,6 +25,7 @@ use crate::operators::ledger::{Ledger, LedgerState};
 use crate::operators::merge::MergeState;
 use crate::operators::sequence::SequencerState;
 use crate::operators::session::{SessionAggregate, SessionExport};
+use crate::state::Chunk;
 use crate::window::Window;
 
 /// A checkpoint as read, and what goes with it.
@@ -176,16 +179,17 @@ fn nested_name(stage: usize, number: u64) -> String {
 impl Results {
     /// The checkpoint at the end of an epoch.
     pub fn snapshot(&self, facts: SequencerFacts) -> Result<Snapshot> {
-        let mut batches = Vec::new();
+        let mut batches: Vec<(String, Arc<dyn StateRows>)> = Vec::new();
         if let Some(merge) = &self.merge {
-            batches.extend(merge.chunks().map(|(number, rows)| (chunk_name(number), rows.clone())));
+            let chunks = merge.chunks().map(|(number, chunk)| (chunk_name(number), chunk.clone()));
+            batches.extend(chunks.map(|(name, chunk)| (name, Arc::new(ChunkRows(chunk)) as _)));
         }
         let held = self.chain.as_ref().map_or(Ok(Vec::new()), |chain| chain.held_rows())?;
         let nested = held.iter().map(|(number, _)| *number).collect();
         let held = held.into_iter().enumerate();
-        batches.extend(held.map(|(stage, (number, rows))| (nested_name(stage, number), rows)));
+        batches.extend(held.map(|(stage, (number, rows))| (nested_name(stage, number), Arc::new(rows) as _)));
         let merge = self.merge.as_ref().map(|merge| merge.state());
-        batches.extend(self.sessions.batches());
+        batches.extend(self.sessions.batches().map(|(name, rows)| (name, Arc::new(rows) as _)));
         let (ledger, sessions) = (self.ledger.state(), self.sessions.state());
         let state = JobState { facts, merge, ledger, nested, sessions };
         let state = serde_json::to_value(state)
@@ -202,13 +206,14 @@ impl Results {
         self.ledger = Ledger::restore(state.ledger);
         if let (Some(merge), Some(stored)) = (&mut self.merge, state.merge) {
             let schema = merge.chunk_schema().clone();
-            merge.restore(stored, |number| {
+            let restored = merge.restore(stored, |number| {
                 let chunk = recovered.batch(&chunk_name(number))?;
                 match chunk.schema().fields() == schema.fields() {
                     true => Ok(chunk),
-                    false => Err(other_states()),
+                    false => Err(other_states().into()),
                 }
-            })?;
+            });
+            restored.map_err(|NotRestored(error)| error)?;
         }
         let Some(chain) = &mut self.chain else { return Ok(()) };
         let held = state.nested.iter().enumerate();
@@ -222,6 +227,31 @@ impl Results {
             current.extend(merge.current().map_err(failure)?);
         }
         chain.reconcile(current, &recovered.published, &held_back, &mut self.versions)
+    }
+}
+
+/// A chunk's rows as a checkpoint takes them.
+#[derive(Debug)]
+struct ChunkRows(Chunk);
+
+impl StateRows for ChunkRows {
+    fn batches(&self) -> Box<dyn Iterator<Item = Result<RecordBatch>> + '_> {
+        Box::new(self.0.batches().map(|batch| batch.map_err(failure)))
+    }
+}
+
+/// Why a merge could not go on from a checkpoint.
+struct NotRestored(Error);
+
+impl From<Error> for NotRestored {
+    fn from(error: Error) -> Self {
+        Self(error)
+    }
+}
+
+impl From<DataFusionError> for NotRestored {
+    fn from(error: DataFusionError) -> Self {
+        Self(failure(error))
     }
 }
 

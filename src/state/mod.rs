@@ -12,14 +12,20 @@
 //!                                                      Head ──evaluate──► keys ++ results ++ _event_count
 //! ```
 //!
+//! Chunks that memory has no room for are spilled ([`spill`]); how much room there is, is [`memory`]'s to know.
+//!
 //! This module knows neither windows nor watermarks; which head a row belongs to is decided by `operators`.
 
 pub mod chunk;
 pub mod head;
 pub mod layout;
+pub mod memory;
 pub mod runs;
+pub mod spill;
 
 pub use chunk::{Chunk, KeyIndex};
 pub use head::Head;
 pub use layout::{Layout, rows_at};
+pub use memory::{Account, Memory};
 pub use runs::Runs;
+pub use spill::{SpillFile, SpillSpace};

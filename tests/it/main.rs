@@ -8,6 +8,7 @@ mod command;
 mod documents;
 #[cfg(feature = "cli")]
 mod killed;
+mod memory;
 mod recovery;
 #[cfg(feature = "cli")]
 mod s3;

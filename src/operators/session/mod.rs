@@ -50,6 +50,7 @@ use crate::change::{ChangeKind, Changes, Reason};
 use crate::error::{Error, Result};
 use crate::sql::statement::{Emit, OnLate};
 use crate::state::layout::{Layout, conform, rows_at};
+use crate::state::{Account, Memory};
 use crate::time::format_us;
 use crate::window::{Fate, Window, WindowKind, fate};
 
@@ -146,6 +147,7 @@ pub struct SessionAggregate {
     gone: Vec<Gone>,
     /// Chains of expired sessions, needed until `values` are out.
     released: Vec<Chain>,
+    account: Account,
 }
 
 impl std::fmt::Debug for SessionAggregate {
@@ -182,7 +184,15 @@ impl SessionAggregate {
             values: vec![],
             gone: vec![],
             released: vec![],
+            account: Memory::unlimited().fixed_account("sessions"),
         })
+    }
+
+    /// Counts what it holds, and fails when there is no room for it in `memory`.
+    #[must_use]
+    pub fn with_memory(mut self, memory: &Memory) -> Self {
+        self.account = memory.fixed_account("sessions");
+        self
     }
 
     /// Columns of upserts: `window_start`, `window_end`, keys, aggregates, `_event_count`, [`SUPERSEDES`]. Deletes have
@@ -234,6 +244,12 @@ impl SessionAggregate {
         }
         if self.partials.head_slots() > HEAD_SLOTS_MAX {
             self.partials.seal().map_err(failure)?;
+        }
+        if self.account.is_limited() {
+            let bytes = self.memory_bytes();
+            if !self.account.hold(bytes) {
+                return Err(failure(self.account.memory().exhausted("open sessions", bytes)));
+            }
         }
         Ok(())
     }
