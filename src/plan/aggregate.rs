@@ -19,7 +19,7 @@ use super::stream::{Lowering, unique};
 use super::window_node::{WINDOW_END, WINDOW_START, WindowColumn, instant_type};
 use crate::error::{Error, Result};
 use crate::operators::graph::{AggregateCall, AggregateInput, AggregateSpec, Node, Operator, RowsSpec};
-use crate::window::{WindowKind, WindowSpec};
+use crate::window::WindowSpec;
 
 /// Rows of a result: the last column of a window's output, before `_supersedes`.
 pub(super) const EVENT_COUNT: &str = "_event_count";
@@ -190,29 +190,16 @@ impl Groups {
                 Error::invalid("GROUP BY leaves out the window").with_hint("add window_start, window_end to GROUP BY")
             );
         }
-        let ends = self.bounds.iter().any(|b| *b != WindowColumn::Start);
-        if matches!(spec.kind(), WindowKind::Cumulate { .. }) && !ends {
-            return Err(Error::unsupported("GROUP BY window_start alone over CUMULATE, whose windows share a start")
-                .with_hint("add window_end to GROUP BY"));
-        }
         if !spec.is_session() {
             return Ok(());
         }
         let partition: Vec<usize> = (0..).map_while(|i| chain.carried(Role::Partition(i))).collect();
-        let names: Vec<&str> = self.keys.iter().map(|key| key.field.name().as_str()).collect();
         let keys: Option<Vec<usize>> = self.keys.iter().map(|key| key.column).collect();
         let same = keys.is_some_and(|keys| {
             keys.iter().all(|k| partition.contains(k)) && partition.iter().all(|p| keys.contains(p))
         });
         if same {
             return Ok(());
-        }
-        if partition.is_empty() {
-            let list = names.join(", ");
-            return Err(Error::invalid(format!("SESSION without PARTITION BY beside the keys {list} in GROUP BY"))
-                .with_hint(format!(
-                    "write SESSION(TABLE t PARTITION BY {list}, DESCRIPTOR(ts), gap), or GROUP BY session(ts, gap), {list}"
-                )));
         }
         Err(Error::unsupported("SESSION whose PARTITION BY differs from the keys in GROUP BY")
             .with_hint("group by window_start, window_end and exactly the PARTITION BY columns"))

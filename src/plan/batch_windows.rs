@@ -25,7 +25,7 @@ use super::chain::without_alias;
 use super::error::{external, from_datafusion};
 use super::source_table::{BatchInput, OFFSET, SPLIT, SourceTable, unqualified};
 use super::stream::window_below;
-use super::window_node::{WINDOW_END, WINDOW_START, WindowAssign};
+use super::window_node::{WINDOW_END, WINDOW_START, WindowAssign, window_column};
 use super::{Planner, session_rows, sources_of};
 use crate::connectors::{Coverage, PinnedSource};
 use crate::error::{Error, Result};
@@ -221,7 +221,7 @@ fn values(aggregate: &Aggregate, schema: &SchemaRef, input: &PinnedInput, range:
     let mut groups = vec![carried(START)?, carried(END)?];
     for expr in &aggregate.group_expr {
         let is_bound = match without_alias(expr) {
-            Expr::Column(column) => is_window_column(&aggregate.input, column).map_err(from_datafusion)?,
+            Expr::Column(column) => window_column(&aggregate.input, column).map_err(from_datafusion)?.is_some(),
             _ => false,
         };
         if !is_bound {
@@ -309,27 +309,4 @@ fn pinned_scan(scan: &TableScan, source: &SourceTable, input: &PinnedInput) -> D
 /// The carried column `name` of `plan`, if it has it.
 fn carried(plan: &LogicalPlan, name: &str) -> Option<Expr> {
     plan.schema().qualified_field_with_unqualified_name(name).ok().map(|found| Expr::Column(Column::from(found)))
-}
-
-/// Whether `column` of `plan` is a bound of the window, under whatever name.
-fn is_window_column(plan: &LogicalPlan, column: &Column) -> DfResult<bool> {
-    let at = plan.schema().index_of_column(column)?;
-    if let Some(assign) = WindowAssign::of(plan) {
-        return Ok(at >= assign.input.schema().fields().len());
-    }
-    let below =
-        |input: &LogicalPlan, at: usize| is_window_column(input, &Column::from(input.schema().qualified_field(at)));
-    match plan {
-        LogicalPlan::Projection(projection) => match without_alias(&projection.expr[at]) {
-            Expr::Column(column) => is_window_column(&projection.input, column),
-            _ => Ok(false),
-        },
-        LogicalPlan::SubqueryAlias(alias) => below(&alias.input, at),
-        LogicalPlan::Filter(filter) => below(&filter.input, at),
-        LogicalPlan::Join(join) => match at.checked_sub(join.left.schema().fields().len()) {
-            None => below(&join.left, at),
-            Some(at) => below(&join.right, at),
-        },
-        _ => Ok(false),
-    }
 }

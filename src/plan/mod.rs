@@ -112,6 +112,7 @@ impl Planner {
         let plan = context::query_to_plan(query, self.catalog.as_ref(), &self.state, 0).await?;
         let plan = optimize::analyze(plan, &self.state)?;
         refuse::distinct_bit_xor(&plan)?;
+        refuse::mixed_windows(&plan)?;
         ordered::in_arrival_order(ties::decide(floats::normalise(own_aggregates::substitute(plan)?)?)?)
     }
 

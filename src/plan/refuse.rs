@@ -3,8 +3,11 @@
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::{Expr, LogicalPlan, Volatility};
 
+use super::chain::without_alias;
 use super::error::from_datafusion;
+use super::window_node::{WindowAssign, WindowColumn, window_column};
 use crate::error::{Error, Result};
+use crate::window::WindowKind;
 
 /// `Unsupported` for a node that has no streaming lowering here.
 pub(super) fn operator(plan: &LogicalPlan) -> Error {
@@ -85,6 +88,64 @@ pub(super) fn distinct_bit_xor(plan: &LogicalPlan) -> Result<()> {
         Err(Error::unsupported("bit_xor(DISTINCT …)")
             .with_hint("take the values once first, with GROUP BY in an inner query or a column of the source"))
     })
+}
+
+/// Refuses groups that mix windows, or keys of a session that it was not made by: a stream has no such thing, and as a batch it
+/// would be a number of another meaning.
+pub(super) fn mixed_windows(plan: &LogicalPlan) -> Result<()> {
+    let mut found = None;
+    plan.apply_with_subqueries(|node| {
+        if let LogicalPlan::Aggregate(aggregate) = node
+            && let Some(assign) = assign_below(&aggregate.input)
+        {
+            let (mut bounds, mut keys) = (Vec::new(), Vec::new());
+            for expr in &aggregate.group_expr {
+                let bound = match without_alias(expr) {
+                    Expr::Column(column) => window_column(&aggregate.input, column)?,
+                    _ => None,
+                };
+                match bound {
+                    Some(bound) => bounds.push(bound),
+                    None => keys.push(match without_alias(expr) {
+                        Expr::Column(column) => column.name.clone(),
+                        other => other.human_display().to_string(),
+                    }),
+                }
+            }
+            found = found.take().or_else(|| mixed(&assign.spec.kind(), &assign.partition_by, &bounds, &keys));
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })
+    .map_err(from_datafusion)?;
+    found.map_or(Ok(()), Err)
+}
+
+fn mixed(kind: &WindowKind, partition_by: &[Expr], bounds: &[WindowColumn], keys: &[String]) -> Option<Error> {
+    match kind {
+        WindowKind::Cumulate { .. } if bounds == [WindowColumn::Start] => Some(
+            Error::unsupported("GROUP BY window_start alone over CUMULATE, whose windows share a start")
+                .with_hint("add window_end to GROUP BY"),
+        ),
+        WindowKind::Session { .. } if partition_by.is_empty() && !bounds.is_empty() && !keys.is_empty() => {
+            let keys = keys.join(", ");
+            Some(
+                Error::invalid(format!("SESSION without PARTITION BY beside the keys {keys} in GROUP BY")).with_hint(
+                    format!("write SESSION(TABLE t PARTITION BY {keys}, DESCRIPTOR(ts), gap), or GROUP BY session(ts, gap), {keys}"),
+                ),
+            )
+        }
+        _ => None,
+    }
+}
+
+/// The window whose rows `plan` gives.
+fn assign_below(plan: &LogicalPlan) -> Option<&WindowAssign> {
+    match plan {
+        LogicalPlan::Projection(_) | LogicalPlan::SubqueryAlias(_) | LogicalPlan::Filter(_) | LogicalPlan::Join(_) => {
+            plan.inputs().into_iter().find_map(assign_below)
+        }
+        other => WindowAssign::of(other),
+    }
 }
 
 /// Refuses a subquery used as a value that may give several: a join would make several rows of one.

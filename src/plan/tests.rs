@@ -702,6 +702,12 @@ fn what_a_stream_cannot_do_is_refused_with_what_would_work() {
             .to_owned(),
         "SELECT k, count(*) FROM TUMBLE(s, DESCRIPTOR(ts), INTERVAL '1 hour') GROUP BY k".to_owned(),
         "SELECT count(*) FROM TUMBLE(s, DESCRIPTOR(v), INTERVAL '1 hour') GROUP BY window_start, window_end".to_owned(),
+        "SELECT count(*) FROM TUMBLE((SELECT arrow_cast(v, 'Timestamp(Microsecond, Some(\"UTC\"))') AS at, ts FROM s), \
+         DESCRIPTOR(at), INTERVAL '1 hour') GROUP BY window_start, window_end"
+            .to_owned(),
+        "SELECT count(*) FROM TUMBLE((SELECT TIMESTAMP '2024-01-01' AS at FROM names), DESCRIPTOR(at), INTERVAL '1 hour') \
+         GROUP BY window_start, window_end"
+            .to_owned(),
         "SELECT count(*) FROM TUMBLE(names, DESCRIPTOR(name), INTERVAL '1 hour') GROUP BY window_start, window_end".to_owned(),
         "SELECT window_start, k, count(*) FROM SESSION(TABLE s, DESCRIPTOR(ts), INTERVAL '1 hour')
             GROUP BY window_start, window_end, k"
@@ -755,10 +761,14 @@ fn what_a_stream_cannot_do_is_refused_with_what_would_work() {
         hint: use the event time, or a column of the row
     Invalid: GROUP BY leaves out the window
         hint: add window_start, window_end to GROUP BY
-    Invalid: window over column `v`, which is not the source's event time `ts`
+    Invalid: a window over `s.v`, which is no time but Int64
+        hint: declare the column TIMESTAMP(0), (3), (6) or (9) to read integers as s, ms, µs or ns
+    Invalid: window over column `at`, which is not the source's event time `ts`
         hint: use ts, the column of the WATERMARK FOR clause
     Unsupported: streaming read of `names`, which is no source
         hint: declare it with CREATE SOURCE … WATERMARK FOR …, or leave out ALLOWED LATENESS and EMIT to run a batch query
+    Invalid: a window over `names.name`, which is no time but Utf8View
+        hint: declare the column TIMESTAMP(0), (3), (6) or (9) to read integers as s, ms, µs or ns
     Invalid: SESSION without PARTITION BY beside the keys k in GROUP BY
         hint: write SESSION(TABLE t PARTITION BY k, DESCRIPTOR(ts), gap), or GROUP BY session(ts, gap), k
     Unsupported: GROUP BY window_start alone over CUMULATE, whose windows share a start

@@ -7,9 +7,12 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, TimeUnit};
-use datafusion::common::{DFSchema, DFSchemaRef, Result as DfResult, plan_err};
-use datafusion::logical_expr::{Expr, Extension, LogicalPlan, UserDefinedLogicalNodeCore};
+use datafusion::common::{Column, DFSchema, DFSchemaRef, Result as DfResult, plan_err};
+use datafusion::logical_expr::{Expr, ExprSchemable, Extension, LogicalPlan, UserDefinedLogicalNodeCore};
 
+use super::chain::without_alias;
+use super::error::external;
+use crate::error::Error;
 use crate::window::WindowSpec;
 
 /// First instant of the window.
@@ -72,8 +75,15 @@ impl WindowAssign {
     ///
     /// # Errors
     ///
-    /// If the input has a column named like one the node adds.
+    /// If the input has a column named like one the node adds, or `time` is no time.
     pub fn try_new(input: LogicalPlan, spec: WindowSpec, time: Expr, partition_by: Vec<Expr>) -> DfResult<Self> {
+        let time_type = time.get_type(input.schema())?;
+        if !matches!(time_type, DataType::Timestamp(..) | DataType::Date32 | DataType::Date64 | DataType::Null) {
+            return Err(external(
+                Error::invalid(format!("a window over `{}`, which is no time but {time_type}", time.human_display()))
+                    .with_hint("declare the column TIMESTAMP(0), (3), (6) or (9) to read integers as s, ms, µs or ns"),
+            ));
+        }
         let mut fields: Vec<_> =
             input.schema().iter().map(|(qualifier, field)| (qualifier.cloned(), Arc::clone(field))).collect();
         for column in WindowColumn::ALL {
@@ -175,5 +185,29 @@ impl UserDefinedLogicalNodeCore for WindowAssign {
         needed.sort_unstable();
         needed.dedup();
         Some(vec![needed])
+    }
+}
+
+/// Which column of a window `column` of `plan` is, under whatever name; `None` if it is another column.
+pub(super) fn window_column(plan: &LogicalPlan, column: &Column) -> DfResult<Option<WindowColumn>> {
+    let at = plan.schema().index_of_column(column)?;
+    if let Some(assign) = WindowAssign::of(plan) {
+        let added = at.checked_sub(assign.input.schema().fields().len());
+        return Ok(added.and_then(|at| WindowColumn::ALL.get(at).copied()));
+    }
+    let below =
+        |input: &LogicalPlan, at: usize| window_column(input, &Column::from(input.schema().qualified_field(at)));
+    match plan {
+        LogicalPlan::Projection(projection) => match without_alias(&projection.expr[at]) {
+            Expr::Column(column) => window_column(&projection.input, column),
+            _ => Ok(None),
+        },
+        LogicalPlan::SubqueryAlias(alias) => below(&alias.input, at),
+        LogicalPlan::Filter(filter) => below(&filter.input, at),
+        LogicalPlan::Join(join) => match at.checked_sub(join.left.schema().fields().len()) {
+            None => below(&join.left, at),
+            Some(at) => below(&join.right, at),
+        },
+        _ => Ok(None),
     }
 }
