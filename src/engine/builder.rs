@@ -9,6 +9,7 @@ use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
+use object_store::ObjectStore;
 
 use super::catalog::EngineCatalog;
 use super::lease::Lease;
@@ -28,7 +29,7 @@ pub const DEFAULT_DATA_DIR: &str = "./highwater-data";
 /// Settings of a new [`Engine`]. Nothing but where data is kept changes a result.
 #[derive(Debug)]
 pub struct EngineBuilder {
-    data_dir: Option<String>,
+    data: Data,
     read_only: bool,
     resume: bool,
     workers: usize,
@@ -40,10 +41,17 @@ pub struct EngineBuilder {
     memory_limit_bytes: Option<usize>,
 }
 
+/// Where an engine keeps its data.
+#[derive(Debug)]
+enum Data {
+    At(String),
+    In(Storage),
+}
+
 impl Default for EngineBuilder {
     fn default() -> Self {
         Self {
-            data_dir: Some(DEFAULT_DATA_DIR.to_owned()),
+            data: Data::At(DEFAULT_DATA_DIR.to_owned()),
             read_only: false,
             resume: true,
             workers: std::thread::available_parallelism().map_or(1, usize::from),
@@ -61,14 +69,22 @@ impl EngineBuilder {
     /// Keeps data in a folder or at an object store URL.
     #[must_use]
     pub fn data_dir(mut self, location: impl Into<String>) -> Self {
-        self.data_dir = Some(location.into());
+        self.data = Data::At(location.into());
+        self
+    }
+
+    /// Keeps data in an object store of your own making: other credentials, a cache, a kind of store that no URL names.
+    /// Conditional creates (`PutMode::Create`) must be atomic in it. `location` names it in messages.
+    #[must_use]
+    pub fn object_store(mut self, store: Arc<dyn ObjectStore>, location: impl Into<Arc<str>>) -> Self {
+        self.data = Data::In(Storage::with_store(store, location));
         self
     }
 
     /// Keeps data in memory, for as long as the engine lives.
     #[must_use]
     pub fn in_memory(mut self) -> Self {
-        self.data_dir = None;
+        self.data = Data::In(Storage::memory());
         self
     }
 
@@ -156,13 +172,16 @@ impl EngineBuilder {
     /// # Errors
     /// `Unavailable` if the data cannot be read; `Corrupt` if the catalog is damaged.
     pub async fn build(self) -> Result<Engine> {
-        let storage = match &self.data_dir {
-            Some(location) => Storage::open(location)?,
-            None => Storage::memory(),
+        let storage = match &self.data {
+            Data::At(location) => Storage::open(location)?,
+            Data::In(storage) => storage.clone(),
         };
         let resume = self.resume && !self.read_only;
         let context = self.session()?;
-        let folder = self.data_dir.as_deref().and_then(local_folder);
+        let folder = match &self.data {
+            Data::At(location) => local_folder(location),
+            Data::In(_) => None,
+        };
         let space = Arc::new(SpillFolder::new(folder));
         let options = JobOptions {
             workers: self.workers,

@@ -197,7 +197,7 @@ impl Engine {
         let mut targets = Vec::new();
         for view in views {
             let entry = self.inner.catalog.view_entry(&view.node);
-            let entry = entry.ok_or_else(|| unknown("view", &view.node).at(view.position))?;
+            let entry = entry.ok_or_else(|| self.unknown("view", &view.node).at(view.position))?;
             let Statement::CreateMaterializedView(create) = sql::parse_one(&entry.text)? else {
                 return Err(Error::internal("a view's definition creates no view"));
             };

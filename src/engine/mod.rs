@@ -28,6 +28,8 @@ mod recover;
 mod rollback;
 mod schedule;
 mod show;
+#[cfg(test)]
+mod simulation;
 mod sink;
 #[cfg(test)]
 mod tests;
@@ -282,7 +284,7 @@ impl Engine {
     /// # Errors
     /// `Invalid` for an unknown view; the error its job ended with.
     pub async fn epoch(&self, view: &str) -> Result<()> {
-        let entry = self.inner.catalog.view_entry(view).ok_or_else(|| unknown("view", view))?;
+        let entry = self.inner.catalog.view_entry(view).ok_or_else(|| self.unknown("view", view))?;
         match (&entry.job, &entry.problem) {
             (None, Some(problem)) => Err(problem.copy()),
             // Its input has ended, and every epoch with it.
@@ -394,8 +396,11 @@ impl Engine {
         })
     }
 
-    /// The error for a name there is not, with the name that may be meant.
+    /// The error for a name there is not, with the name that may be meant; or why it could not be brought back.
     fn unknown(&self, kind: &str, name: &str) -> Error {
+        if let Some(broken) = self.inner.catalog.broken(name) {
+            return broken.problem.copy();
+        }
         let error = unknown(kind, name);
         if error.hint().is_some() {
             return error;

@@ -9,7 +9,7 @@ use datafusion::logical_expr::{Expr, col, lit};
 use jiff::tz::TimeZone;
 
 use super::catalog::ViewEntry;
-use super::{Engine, Outcome, unknown};
+use super::{Engine, Outcome};
 use crate::error::{Error, ErrorKind, Result};
 use crate::operators::graph::{Operator, OperatorGraph};
 use crate::plan::from_datafusion;
@@ -22,7 +22,7 @@ impl Engine {
         let view = &rollback.view;
         self.must_hold("ROLLBACK").await?;
         let entry = self.inner.catalog.view_entry(&view.node);
-        let entry = entry.ok_or_else(|| unknown("view", &view.node).at(view.position))?;
+        let entry = entry.ok_or_else(|| self.unknown("view", &view.node).at(view.position))?;
         let to = target(&rollback.target, &zone_of(&entry.graph))?;
         // From here on nobody else publishes, so the numbers stay in order.
         let mut writer = entry.writer.lock().await?;

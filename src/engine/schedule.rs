@@ -165,7 +165,7 @@ impl Engine {
         let (or_replace, if_not_exists, position) = (create.or_replace, create.if_not_exists, create.name.position);
         for view in &create.run.views {
             if self.inner.catalog.view_entry(&view.node).is_none() {
-                return Err(unknown("view", &view.node).at(view.position));
+                return Err(self.unknown("view", &view.node).at(view.position));
             }
         }
         let schedule = Schedule::try_new(create)?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 
-use super::{Engine, Inner, Outcome, unknown};
+use super::{Engine, Inner, Outcome};
 use crate::connectors::Options;
 use crate::connectors::definition::{guess, parse_duration};
 use crate::error::{Error, ErrorKind, Result};
@@ -32,7 +32,7 @@ impl Engine {
 
     pub(super) async fn maintain(&self, task: Maintenance, view: &Spanned<String>) -> Result<Outcome> {
         let entry = self.inner.catalog.view_entry(&view.node);
-        let entry = entry.ok_or_else(|| unknown("view", &view.node).at(view.position))?;
+        let entry = entry.ok_or_else(|| self.unknown("view", &view.node).at(view.position))?;
         let (tag, report) = match task {
             Maintenance::Optimize => {
                 self.must_hold("OPTIMIZE").await?;

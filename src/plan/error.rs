@@ -3,6 +3,7 @@
 use datafusion::common::{DataFusionError, SchemaError};
 
 use crate::error::{Error, ErrorKind, Position};
+use crate::storage::is_unavailable;
 
 /// Carries an error of ours through DataFusion's planner. [`from_datafusion`] takes it out again.
 pub(super) fn external(error: Error) -> DataFusionError {
@@ -53,7 +54,10 @@ fn translate(error: DataFusionError) -> Error {
     match error {
         E::External(inner) => match inner.downcast::<Error>() {
             Ok(own) => *own,
-            Err(other) => Error::invalid(lower(&other.to_string())).with_source(other),
+            Err(other) => {
+                let kind = if is_unavailable(other.as_ref()) { ErrorKind::Unavailable } else { ErrorKind::Invalid };
+                Error::new(kind, lower(&other.to_string())).with_source(other)
+            }
         },
         E::Context(_, inner) | E::Diagnostic(_, inner) => translate(*inner),
         E::Collection(mut all) if !all.is_empty() => translate(all.swap_remove(0)),
@@ -79,6 +83,7 @@ fn kind_of(error: &DataFusionError) -> ErrorKind {
         E::Internal(text) if call_without_match(text).is_some() => ErrorKind::Invalid,
         E::Internal(_) | E::ExecutionJoin(_) | E::Substrait(_) | E::Ffi(_) => ErrorKind::Internal,
         E::ObjectStore(_) | E::IoError(_) | E::ResourcesExhausted(_) => ErrorKind::Unavailable,
+        store if is_unavailable(store) => ErrorKind::Unavailable,
         E::ArrowError(..) | E::ParquetError(_) | E::Execution(_) => ErrorKind::Data,
         _ => ErrorKind::Invalid,
     }

@@ -28,7 +28,7 @@ use uuid::Uuid;
 use super::schema::column::WINDOW_DATE;
 use crate::checkpoint::{FileEntry, TableChange};
 use crate::error::{Error, ErrorKind, Result};
-use crate::storage::Storage;
+use crate::storage::{Storage, is_unavailable};
 
 const APP_ID: &str = "highwater";
 
@@ -269,6 +269,7 @@ fn delta_error(action: &str, folder: &Path, e: DeltaTableError) -> Error {
         DeltaTableError::ObjectStore { .. } | DeltaTableError::Io { .. } => ErrorKind::Unavailable,
         DeltaTableError::Transaction { source: TransactionError::ObjectStore { .. } } => ErrorKind::Unavailable,
         DeltaTableError::Transaction { source: TransactionError::CommitConflict(_) } => ErrorKind::Conflict,
+        other if is_unavailable(other) => ErrorKind::Unavailable,
         _ => ErrorKind::Corrupt,
     };
     Error::new(kind, format!("cannot {action}: table=`{folder}`")).with_source(e)

@@ -234,6 +234,22 @@ pub fn storage_error(action: &str, path: &Path, e: object_store::Error) -> Error
     Error::new(kind, format!("cannot {action} a file: path=`{path}`")).with_source(e)
 }
 
+/// Whether the store is what failed in `error`, however many libraries it came through. A file that is not there is no
+/// failure of the store.
+pub fn is_unavailable(error: &(dyn std::error::Error + 'static)) -> bool {
+    use object_store::Error as E;
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<E>() {
+            return matches!(error, E::Generic { .. } | E::JoinError { .. });
+        }
+        cause = error.source();
+    }
+    // Parquet's reader of metadata and Delta's kernel keep the text alone.
+    let text = error.to_string().to_lowercase();
+    text.contains("object store error: generic") || text.contains("interacting with object store: generic")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -283,6 +299,20 @@ mod tests {
         assert!(two.get(&Path::from("f")).await.unwrap().is_some());
         let other = Storage::open("memory://").unwrap();
         assert!(other.get(&Path::from("f")).await.unwrap().is_none());
+    }
+
+    #[test]
+    fn a_store_that_failed_is_known_through_other_libraries() {
+        use datafusion::error::DataFusionError;
+        use datafusion::parquet::errors::ParquetError;
+        let broken = || object_store::Error::Generic { store: "S3", source: "the connection broke".into() };
+        let gone = object_store::Error::NotFound { path: "f".into(), source: "404".into() };
+        let parquet = |e: object_store::Error| DataFusionError::from(ParquetError::External(Box::new(e)));
+        assert!(is_unavailable(&parquet(broken())));
+        assert!(!is_unavailable(&parquet(gone)));
+        let text = format!("Failed to fetch metadata for file f: {}", DataFusionError::from(broken()));
+        assert!(is_unavailable(&DataFusionError::from(ParquetError::General(text))));
+        assert!(!is_unavailable(&DataFusionError::from(ParquetError::EOF("cut short".into()))));
     }
 
     #[test]

@@ -52,6 +52,11 @@ impl FaultyStore {
         self.failed.load(Ordering::SeqCst)
     }
 
+    /// Calls so far.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::SeqCst)
+    }
+
     /// Paths read since the last call of this.
     pub fn take_read(&self) -> Vec<Path> {
         std::mem::take(&mut *self.read.lock())
