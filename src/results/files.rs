@@ -8,13 +8,14 @@ use arrow::array::{
     new_null_array,
 };
 use arrow::compute::{cast_with_options, concat_batches, max, min, sort_to_indices, take_record_batch};
-use arrow::datatypes::{DataType, Int64Type, SchemaRef, TimestampMicrosecondType, UInt8Type};
+use arrow::datatypes::{DataType, FieldRef, Int64Type, SchemaRef, TimestampMicrosecondType, UInt8Type};
 use arrow::row::{RowConverter, SortField};
 use bytes::Bytes;
 use object_store::path::Path;
 use parquet::arrow::ArrowWriter;
-use parquet::basic::Compression;
-use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::basic::{Compression, Encoding};
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
+use parquet::schema::types::ColumnPath;
 use uuid::Uuid;
 
 use super::schema::{StoredSchema, column};
@@ -181,8 +182,8 @@ pub(super) fn plain_file(rows: &RecordBatch, path: String) -> Result<NewFile> {
         .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
         .set_data_page_row_count_limit(PAGE_ROWS)
         .set_write_batch_size(PAGE_ROWS)
-        .set_statistics_enabled(if rows.num_rows() > PAGE_ROWS { Page } else { Chunk })
-        .build();
+        .set_statistics_enabled(if rows.num_rows() > PAGE_ROWS { Page } else { Chunk });
+    let properties = rows.schema().fields().iter().fold(properties, with_encoding).build();
     let parquet_error = |e| Error::internal(format!("cannot encode a data file: path=`{path}`")).with_source(e);
     let mut bytes = Vec::with_capacity(16 * 1024);
     let mut writer = ArrowWriter::try_new(&mut bytes, rows.schema(), Some(properties)).map_err(parquet_error)?;
@@ -203,6 +204,20 @@ pub(super) fn plain_file(rows: &RecordBatch, path: String) -> Result<NewFile> {
         stats: stats::collect(rows),
     };
     Ok(NewFile { entry, bytes: bytes.into() })
+}
+
+/// How a column's values are written. A dictionary pays where values repeat, and looks each of them up: integers and times
+/// as differences take about as little room (none at all where they are constant) at a fraction of the time, and floats
+/// hardly ever repeat.
+fn with_encoding(properties: WriterPropertiesBuilder, field: &FieldRef) -> WriterPropertiesBuilder {
+    let path = || ColumnPath::from(field.name().as_str());
+    match field.data_type() {
+        DataType::Int64 | DataType::Int32 | DataType::Date32 | DataType::Timestamp(..) => properties
+            .set_column_dictionary_enabled(path(), false)
+            .set_column_encoding(path(), Encoding::DELTA_BINARY_PACKED),
+        DataType::Float64 | DataType::Float32 => properties.set_column_dictionary_enabled(path(), false),
+        _ => properties,
+    }
 }
 
 fn identities_differ(stored: &StoredSchema, rows: &RecordBatch) -> Result<bool> {

@@ -97,6 +97,8 @@ pub(super) enum Control {
 pub(super) struct Progress {
     bytes: AtomicU64,
     refused: AtomicU64,
+    /// Rows ever held for the end of an epoch.
+    held: AtomicU64,
     watermark: AtomicI64,
     counts: Mutex<FateCounts>,
     splits: Mutex<Vec<SplitProgress>>,
@@ -110,6 +112,14 @@ impl Progress {
 
     pub fn add_refused(&self, rows: u64) {
         self.refused.fetch_add(rows, Ordering::Relaxed);
+    }
+
+    pub fn add_held(&self, rows: u64) {
+        self.held.fetch_add(rows, Ordering::Relaxed);
+    }
+
+    pub fn held(&self) -> u64 {
+        self.held.load(Ordering::Relaxed)
     }
 
     pub fn set_watermark(&self, w: i64) {
@@ -393,9 +403,10 @@ async fn start(
     let (to_workers, from_workers) = start_workers(workers, tasks);
 
     let (steps, on_steps) = mpsc::channel(64);
-    let (to_sink, on_sink) = mpsc::channel(4);
+    // One epoch is written, one waits, one is made.
+    let (to_sink, on_sink) = mpsc::channel(1);
     tasks.spawn(results::sink(sink, on_sink));
-    tasks.spawn(results::run(results, on_steps, from_workers, at_once, to_sink));
+    tasks.spawn(results::run(results, on_steps, from_workers, at_once, to_sink, Arc::clone(&progress)));
 
     let order = match prepares.iter().all(|prepare| prepare.spec().boundedness == Boundedness::Bounded) {
         true => Order::LowestFirst,
@@ -432,6 +443,7 @@ async fn start(
         paused: false,
         keeps_state,
         keeps_refused,
+        held_before: 0,
     };
     Ok(tasks.spawn(task.run()))
 }

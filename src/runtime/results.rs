@@ -1,11 +1,13 @@
 //! The results task: merges what workers give, fires windows, numbers versions, and hands epochs to the sink.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use async_trait::async_trait;
 use tokio::sync::mpsc;
 
+use super::job::Progress;
 use super::recovery::{SequencerFacts, SessionExports};
 use super::worker::FromWorker;
 use crate::change::ChangeKind;
@@ -112,6 +114,7 @@ pub(super) async fn run(
     mut workers: Vec<mpsc::Receiver<Result<FromWorker>>>,
     at_once: bool,
     to: mpsc::Sender<ToSink>,
+    progress: Arc<Progress>,
 ) -> Result<()> {
     let closed = || Error::new(ErrorKind::Closed, "the sink has ended");
     if at_once {
@@ -123,12 +126,17 @@ pub(super) async fn run(
             to.send(ToSink::Versions(vec![rows])).await.map_err(|_| closed())?;
             continue;
         }
+        let known = (results.versions.len(), results.late.len());
         for (number, worker) in workers.iter_mut().enumerate() {
             results.align(number, worker).await?;
         }
         let epoch = match step {
             Step::Rows(_) => None,
-            Step::Watermark(w) => results.on_watermark(w).map(|()| None)?,
+            Step::Watermark(w) => {
+                results.on_watermark(w)?;
+                progress.add_held(results.rows_since(known));
+                None
+            }
             Step::Epoch(facts) => Some(results.on_epoch(*facts)?),
         };
         if at_once && !results.versions.is_empty() {
@@ -164,6 +172,12 @@ pub(super) async fn sink(mut sink: Box<dyn ResultSink>, mut from: mpsc::Receiver
 }
 
 impl Results {
+    /// Rows kept for the end of the epoch besides so many batches of versions and refused rows.
+    fn rows_since(&self, (versions, late): (usize, usize)) -> u64 {
+        let batches = self.versions[versions..].iter().chain(&self.late[late..]);
+        batches.map(|batch| batch.num_rows() as u64).sum()
+    }
+
     /// Takes what a worker gives until it has handled the control message at hand.
     async fn align(&mut self, number: usize, worker: &mut mpsc::Receiver<Result<FromWorker>>) -> Result<()> {
         loop {

@@ -32,6 +32,10 @@ use crate::sql::statement::Emit;
 use crate::watermark;
 use crate::window::{Window, WindowSpec};
 
+/// An epoch that holds more versions and refused rows than this ends before its time: what it takes to keep and write
+/// one depends on neither the epoch interval nor the speed of the input.
+const EPOCH_ROWS_MAX: u64 = 1 << 19;
+
 /// Where rows go after they are in order.
 pub(super) enum Route {
     /// Judged here, then any worker.
@@ -80,6 +84,8 @@ pub(super) struct SequencerTask {
     pub keeps_state: bool,
     /// Whether somebody reads rows that were refused or rejected; else they are only counted.
     pub keeps_refused: bool,
+    /// Rows held by all epochs before this one.
+    pub held_before: u64,
 }
 
 /// Why an epoch is the last one.
@@ -146,7 +152,8 @@ impl SequencerTask {
                 return Ok(Some(ended));
             }
         }
-        if is_due(&mut self.epochs).await && self.dirty {
+        let due = is_due(&mut self.epochs).await;
+        if self.dirty && (due || self.is_full()) {
             self.end_epoch(None, None).await?;
         }
         if is_due(&mut self.looks).await {
@@ -348,6 +355,7 @@ impl SequencerTask {
                 if self.keeps_refused && !judgement.refused.is_empty() {
                     let now_us = self.clock.now_us();
                     self.late.push(rows.late_rows(&self.late_schema, &judgement.refused, &self.policy, now_us)?);
+                    self.progress.add_held(judgement.refused.len() as u64);
                 }
                 for pile in judgement.piles {
                     let inputs = pile.rows.of(&rows.rows).map_err(failure)?;
@@ -454,8 +462,15 @@ impl SequencerTask {
             done,
         };
         self.dirty = false;
+        self.held_before = self.progress.held();
         self.progress.set_inputs(self.sequencer.progress(), self.inputs.progress());
         self.steps.send(Step::Epoch(Box::new(facts))).await.map_err(|_| downstream())
+    }
+
+    /// Whether the epoch holds so many rows that it ends before its time.
+    fn is_full(&self) -> bool {
+        let held = self.progress.held() - self.held_before;
+        self.keeps_refused && self.epochs.is_some() && held >= EPOCH_ROWS_MAX
     }
 
     fn early_is_due(&mut self) -> bool {
