@@ -7,6 +7,7 @@ pub mod chain;
 pub(crate) mod eval;
 pub mod fate;
 pub mod graph;
+mod identities;
 pub mod judge;
 pub mod ledger;
 pub mod lifecycle;

@@ -14,7 +14,8 @@
 //! After a restart it is told the stored versions of live windows ([`Publisher::restore`]) and then their current values
 //! ([`Publisher::reconcile`]), of which it publishes what had not been published yet.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch, StringArray, UInt8Array, UInt32Array};
@@ -24,6 +25,7 @@ use arrow::row::{RowConverter, Rows, SortField};
 
 use super::eval::failure;
 use super::graph::{OperatorGraph, Policy};
+use super::identities::{Identities, fingerprint};
 use super::lifecycle::expires_at;
 use crate::change::{ChangeKind, Changes, Reason};
 use crate::error::{Error, Result};
@@ -41,7 +43,7 @@ pub struct Publisher {
     keys: RowConverter,
     values: RowConverter,
     /// By (end, start) of the window, then by key.
-    live: BTreeMap<(i64, i64), Identities>,
+    live: BTreeMap<(i64, i64), Identities<Published>>,
     epoch: u64,
 }
 
@@ -55,21 +57,19 @@ struct Columns {
     keys: Vec<usize>,
 }
 
-/// What is known of each identity of a window, by key.
-type Identities = HashMap<Box<[u8]>, Published>;
-
 /// What is known of an identity.
 #[derive(Debug)]
 struct Published {
     version: i64,
-    hash: blake3::Hash,
+    /// Of the value.
+    fingerprint: [u64; 2],
     deleted: bool,
     late_updates: u32,
     /// The epoch of the last version, and how many it has of this identity.
     epoch: u64,
     in_epoch: u8,
-    /// The newest value that MAX n UPDATES kept back.
-    held_back: Option<(ChangeKind, RecordBatch)>,
+    /// The newest value that MAX n UPDATES kept back. Few have one.
+    held_back: Option<Box<(ChangeKind, RecordBatch)>>,
 }
 
 /// Versions of one batch of changes, by row.
@@ -153,7 +153,7 @@ impl Publisher {
 
     /// Identities remembered.
     pub fn tracked(&self) -> usize {
-        self.live.values().map(HashMap::len).sum()
+        self.live.values().map(Identities::len).sum()
     }
 
     /// Numbers `changes`.
@@ -176,17 +176,22 @@ impl Publisher {
         let values =
             self.rows(&self.values, (0..self.columns.select_len).chain([self.columns.event_count]), &changes.rows)?;
         let mut numbered = Numbered::default();
-        for row in 0..changes.rows.num_rows() {
-            let window = self.window_of(&changes.rows, row);
-            let key = keys.as_ref().map_or(&[][..], |keys| keys.row(row).data());
-            let hash = hash_of(values.as_ref(), row);
-            if let Some(number) = self.number(window, key, hash, changes, row) {
-                numbered.push(row as u32, number);
+        let (policy, epoch) = (self.policy, self.epoch);
+        for (window, rows) in self.windows_of(&changes.rows) {
+            let live = self.live.entry((window.end, window.start)).or_default();
+            for row in rows {
+                let value = fingerprint_of(values.as_ref(), row);
+                if let Some(number) = number(live, &policy, epoch, key_of(keys.as_ref(), row), value, changes, row) {
+                    numbered.push(row as u32, number);
+                }
             }
         }
         if !numbered.rows.is_empty() {
-            let rows =
-                take_record_batch(&changes.rows, &UInt32Array::from(numbered.rows)).map_err(|e| failure(e.into()))?;
+            let rows = match numbered.rows.len() == changes.rows.num_rows() {
+                true => changes.rows.clone(),
+                false => take_record_batch(&changes.rows, &UInt32Array::from(numbered.rows))
+                    .map_err(|e| failure(e.into()))?,
+            };
             out.push(self.versions(&rows, (numbered.versions, numbered.nth), changes.kind, changes.reason)?);
         }
         Ok(())
@@ -247,14 +252,16 @@ impl Publisher {
                 if expires_at(&self.policy, window.end) <= w {
                     continue;
                 }
-                let key = keys.as_ref().map_or(&[][..], |keys| keys.row(row).data());
-                let hash = hash_of(values.as_ref(), row);
+                let key = key_of(keys.as_ref(), row);
+                let value = fingerprint_of(values.as_ref(), row);
                 let identities = self.live.entry((window.end, window.start)).or_default();
-                let late = u32::from(reason.value(row) == Reason::LateData.as_str());
-                let known = identities.entry(key.into()).or_insert_with(|| Published::stored(hash));
-                known.late_updates += late;
+                let known = match identities.get_mut(key) {
+                    Some(known) => known,
+                    None => identities.insert_new(key, Published::stored(value)),
+                };
+                known.late_updates += u32::from(reason.value(row) == Reason::LateData.as_str());
                 if version.value(row) > known.version {
-                    (known.version, known.hash, known.deleted) = (version.value(row), hash, deleted.value(row));
+                    (known.version, known.fingerprint, known.deleted) = (version.value(row), value, deleted.value(row));
                 }
             }
         }
@@ -278,8 +285,7 @@ impl Publisher {
         for changes in current {
             let keys = self.rows(&self.keys, self.columns.keys.iter().copied(), &changes.rows)?;
             for row in 0..changes.rows.num_rows() {
-                let key: Box<[u8]> = keys.as_ref().map_or(&[][..], |keys| keys.row(row).data()).into();
-                seen.insert((self.window_of(&changes.rows, row), key));
+                seen.insert((self.window_of(&changes.rows, row), key_of(keys.as_ref(), row).into()));
             }
             match changes.reason {
                 Reason::Early => self.on_changes(changes, out)?,
@@ -307,13 +313,14 @@ impl Publisher {
             if !held_back.contains(&window) {
                 continue;
             }
-            let key = keys.as_ref().map_or(&[][..], |keys| keys.row(row).data());
+            let key = key_of(keys.as_ref(), row);
             let known = self.live.get_mut(&(window.end, window.start)).and_then(|live| live.get_mut(key));
             if let Some(known) = known {
                 let deleted = changes.kind == ChangeKind::Delete;
-                let differs = known.deleted != deleted || !deleted && known.hash != hash_of(values.as_ref(), row);
+                let differs =
+                    known.deleted != deleted || !deleted && known.fingerprint != fingerprint_of(values.as_ref(), row);
                 let full = self.policy.on_late.updates_max().is_some_and(|max| known.late_updates >= max);
-                known.held_back = (differs && full).then(|| (changes.kind, changes.rows.slice(row, 1)));
+                known.held_back = (differs && full).then(|| Box::new((changes.kind, changes.rows.slice(row, 1))));
             }
         }
         Ok(())
@@ -326,10 +333,10 @@ impl Publisher {
         let version = batch.column(self.output.fields().len() - 4).as_primitive::<Int64Type>().clone();
         let gone = (0..batch.num_rows()).filter(|row| {
             let window = self.window_of(&batch, *row);
-            let key: Box<[u8]> = keys.as_ref().map_or(&[][..], |keys| keys.row(*row).data()).into();
-            let known = self.live.get(&(window.end, window.start)).and_then(|live| live.get(&key));
+            let key = key_of(keys.as_ref(), *row);
+            let known = self.live.get(&(window.end, window.start)).and_then(|live| live.get(key));
             let current = known.is_some_and(|known| !known.deleted && known.version == version.value(*row));
-            current && !seen.contains(&(window, key))
+            current && !seen.contains(&(window, key.into()))
         });
         let gone: UInt32Array = gone.map(|row| row as u32).collect::<Vec<_>>().into();
         let columns: Vec<usize> = (0..self.output.fields().len() - 4).collect();
@@ -352,45 +359,13 @@ impl Publisher {
         RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(|e| failure(e.into()))
     }
 
-    /// Decides on one row: its version and which of the epoch's it is, or nothing to publish.
-    fn number(
-        &mut self,
-        window: Window,
-        key: &[u8],
-        hash: blake3::Hash,
-        changes: &Changes,
-        row: usize,
-    ) -> Option<(i64, u8)> {
-        let epoch = self.epoch;
-        let late = changes.reason == Reason::LateData;
-        let identities = self.live.entry((window.end, window.start)).or_default();
-        let Some(known) = identities.get_mut(key) else {
-            if changes.kind == ChangeKind::Delete {
-                return None;
-            }
-            let late_updates = u32::from(late);
-            let first =
-                Published { version: 1, hash, deleted: false, late_updates, epoch, in_epoch: 1, held_back: None };
-            identities.insert(key.into(), first);
-            return Some((1, 0));
-        };
-        let unchanged = match changes.kind {
-            ChangeKind::Delete => known.deleted,
-            ChangeKind::Upsert => !known.deleted && known.hash == hash && changes.reason != Reason::Initial,
-        };
-        if unchanged {
-            known.held_back = None;
-            return None;
-        }
-        if late && self.policy.on_late.updates_max().is_some_and(|max| known.late_updates >= max) {
-            known.held_back = Some((changes.kind, changes.rows.slice(row, 1)));
-            return None;
-        }
-        Some(known.publish(changes.kind, hash, late, epoch))
-    }
-
-    fn publish_held_back(&self, identities: &Identities, kind: ChangeKind, out: &mut Vec<RecordBatch>) -> Result<()> {
-        let held = identities.values().filter_map(|p| p.held_back.as_ref().map(|(k, rows)| (*k, rows, p)));
+    fn publish_held_back(
+        &self,
+        identities: &Identities<Published>,
+        kind: ChangeKind,
+        out: &mut Vec<RecordBatch>,
+    ) -> Result<()> {
+        let held = identities.values().filter_map(|p| p.held_back.as_deref().map(|(k, rows)| (*k, rows, p)));
         let held: Vec<_> = held.filter(|(k, ..)| *k == kind).collect();
         if held.is_empty() {
             return Ok(());
@@ -432,27 +407,81 @@ impl Publisher {
         converter.convert_columns(&columns).map(Some).map_err(|e| failure(e.into()))
     }
 
+    /// The windows of `rows`, each with the rows that follow each other in it.
+    fn windows_of(&self, rows: &RecordBatch) -> Vec<(Window, Range<usize>)> {
+        let us = |column: usize| rows.column(column).as_primitive::<TimestampMicrosecondType>().values();
+        let (starts, ends) = (us(self.columns.window_start), us(self.columns.window_end));
+        let mut found: Vec<(Window, Range<usize>)> = Vec::new();
+        for (row, (start, end)) in starts.iter().zip(ends.iter()).enumerate() {
+            let window = Window { start: *start, end: *end };
+            match found.last_mut() {
+                Some((last, rows)) if *last == window => rows.end = row + 1,
+                _ => found.push((window, row..row + 1)),
+            }
+        }
+        found
+    }
+
     fn window_of(&self, rows: &RecordBatch, row: usize) -> Window {
         let us = |column: usize| rows.column(column).as_primitive::<TimestampMicrosecondType>().value(row);
         Window { start: us(self.columns.window_start), end: us(self.columns.window_end) }
     }
 }
 
-fn hash_of(values: Option<&Rows>, row: usize) -> blake3::Hash {
-    values.map_or(blake3::Hash::from([0; 32]), |values| blake3::hash(values.row(row).data()))
+fn key_of(keys: Option<&Rows>, row: usize) -> &[u8] {
+    keys.map_or(&[], |keys| keys.row(row).data())
+}
+
+fn fingerprint_of(values: Option<&Rows>, row: usize) -> [u64; 2] {
+    fingerprint(key_of(values, row))
+}
+
+/// Decides on one row: its version and which of the epoch's it is, or nothing to publish.
+fn number(
+    identities: &mut Identities<Published>,
+    policy: &Policy,
+    epoch: u64,
+    key: &[u8],
+    fingerprint: [u64; 2],
+    changes: &Changes,
+    row: usize,
+) -> Option<(i64, u8)> {
+    let late = changes.reason == Reason::LateData;
+    let Some(known) = identities.get_mut(key) else {
+        if changes.kind == ChangeKind::Delete {
+            return None;
+        }
+        let mut first = Published::stored(fingerprint);
+        let number = first.publish(changes.kind, fingerprint, late, epoch);
+        identities.insert_new(key, first);
+        return Some(number);
+    };
+    let unchanged = match changes.kind {
+        ChangeKind::Delete => known.deleted,
+        ChangeKind::Upsert => !known.deleted && known.fingerprint == fingerprint && changes.reason != Reason::Initial,
+    };
+    if unchanged {
+        known.held_back = None;
+        return None;
+    }
+    if late && policy.on_late.updates_max().is_some_and(|max| known.late_updates >= max) {
+        known.held_back = Some(Box::new((changes.kind, changes.rows.slice(row, 1))));
+        return None;
+    }
+    Some(known.publish(changes.kind, fingerprint, late, epoch))
 }
 
 impl Published {
     /// One of which no version has been met yet, and none in this epoch will be.
-    fn stored(hash: blake3::Hash) -> Self {
+    fn stored(fingerprint: [u64; 2]) -> Self {
         let (version, late_updates) = (0, 0);
-        Self { version, hash, deleted: false, late_updates, epoch: u64::MAX, in_epoch: 0, held_back: None }
+        Self { version, fingerprint, deleted: false, late_updates, epoch: u64::MAX, in_epoch: 0, held_back: None }
     }
 
-    fn publish(&mut self, kind: ChangeKind, hash: blake3::Hash, late: bool, epoch: u64) -> (i64, u8) {
+    fn publish(&mut self, kind: ChangeKind, fingerprint: [u64; 2], late: bool, epoch: u64) -> (i64, u8) {
         let nth = if self.epoch == epoch { self.in_epoch } else { 0 };
         self.version += 1;
-        self.hash = hash;
+        self.fingerprint = fingerprint;
         self.deleted = kind == ChangeKind::Delete;
         self.late_updates += u32::from(late);
         self.epoch = epoch;
