@@ -247,13 +247,13 @@ pub enum SplitEvent {
     End,
 }
 
-/// Work that turns raw bytes into a batch.
-pub type DecodeJob = Box<dyn FnOnce() -> Result<SourceBatch> + Send>;
+/// Work that turns raw bytes into batches, one or several that follow each other. Each counts offsets from 0.
+pub type DecodeJob = Box<dyn FnOnce() -> Result<Vec<SourceBatch>> + Send>;
 
 /// Runs [`DecodeJob`]s, several at a time. Implemented by `runtime`, so that all spawning stays there.
 pub trait DecodePool: Debug + Send + Sync {
-    /// Starts `job` and resolves to its batch. Dropping the future does not cancel the job.
-    fn run(&self, job: DecodeJob) -> BoxFuture<'static, Result<SourceBatch>>;
+    /// Starts `job` and resolves to its batches. Dropping the future does not cancel the job.
+    fn run(&self, job: DecodeJob) -> BoxFuture<'static, Result<Vec<SourceBatch>>>;
 
     /// How many jobs are worth having in flight at once.
     fn parallelism(&self) -> usize;

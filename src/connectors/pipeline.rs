@@ -159,7 +159,7 @@ impl Shape {
     }
 }
 
-type InFlight = FuturesOrdered<BoxFuture<'static, Result<SourceBatch>>>;
+type InFlight = FuturesOrdered<BoxFuture<'static, Result<Vec<SourceBatch>>>>;
 
 /// Reads one split through a producer.
 pub(crate) struct Pipeline<P> {
@@ -233,29 +233,36 @@ impl<P: Producer> Pipeline<P> {
         false
     }
 
-    fn finish(&mut self, batch: SourceBatch) -> Result<()> {
-        let tail = self.waiting.pop_front().ok_or_else(|| Error::internal("a job without its stretch"))?;
-        let placed = self.place(batch, tail)?;
-        self.ready.extend(placed);
+    fn finish(&mut self, batches: Vec<SourceBatch>) -> Result<()> {
+        let mut tail = self.waiting.pop_front().ok_or_else(|| Error::internal("a job without its stretch"))?;
+        tail.start.offset = self.offset;
+        let parts = batches.len();
+        for (part, mut batch) in batches.into_iter().enumerate() {
+            batch.notes += std::mem::take(&mut tail.notes);
+            let placed = self.place(batch, &tail, part + 1 == parts)?;
+            self.ready.extend(placed);
+        }
         Ok(())
     }
 
     async fn finish_first(&mut self) -> Result<bool> {
         match self.in_flight.next().await {
-            Some(batch) => self.finish(batch?).map(|()| true),
+            Some(batches) => self.finish(batches?).map(|()| true),
             None => Ok(false),
         }
     }
 
-    /// Moves a decoded stretch to its place and cuts it.
-    fn place(&mut self, batch: SourceBatch, tail: Tail) -> Result<Vec<SourceBatch>> {
+    /// Moves a part of a decoded stretch to its place and cuts it.
+    fn place(&mut self, batch: SourceBatch, tail: &Tail, is_last: bool) -> Result<Vec<SourceBatch>> {
         let first = self.offset;
-        let records = batch.next.offset;
-        self.offset += records;
-        let start = Place { offset: first, ..tail.start };
-        let end = Place { offset: self.offset, ..tail.end };
-        let mut notes = batch.notes;
-        notes += tail.notes;
+        self.offset += batch.next.offset;
+        let start = tail.start.clone();
+        // Reading goes on within the stretch, from whose start it is decoded again, or behind it.
+        let end = match is_last {
+            true => Place { offset: self.offset, ..tail.end.clone() },
+            false => start.clone(),
+        };
+        let notes = batch.notes;
 
         let (offsets, skipped) = batch.offsets.moved(first, batch.rows.num_rows(), self.skip_below);
         let decoded = batch.rows.slice(skipped, batch.rows.num_rows() - skipped);
@@ -270,7 +277,7 @@ impl<P: Producer> Pipeline<P> {
             warn_of_units(&decoded, &self.shape.wanted);
         }
         let rows = self.with_metadata(&decoded, &offsets, &start.file, &tail.path)?;
-        let whole = Whole { rows, offsets, rejects, start, end, bytes: batch.bytes, notes };
+        let whole = Whole { rows, offsets, rejects, start, end, next: self.offset, bytes: batch.bytes, notes };
         Ok(whole.cut(self.options.batch_rows.max(1)))
     }
 
@@ -318,13 +325,15 @@ fn warn_of_units(first: &RecordBatch, wanted: &Wanted) {
     }
 }
 
-/// A placed stretch before it is cut.
+/// A placed part of a stretch before it is cut.
 struct Whole {
     rows: RecordBatch,
     offsets: Offsets,
     rejects: Vec<super::Reject>,
     start: Place,
     end: Place,
+    /// Offset of the record behind it.
+    next: i64,
     bytes: u64,
     notes: Notes,
 }
@@ -339,8 +348,7 @@ impl Whole {
             let from = piece * batch_rows;
             let to = rows.min(from + batch_rows);
             let last = piece + 1 == pieces;
-            let next =
-                if last { self.end.position(self.end.offset) } else { self.start.position(self.offsets.get(to)) };
+            let next = if last { self.end.position(self.next) } else { self.start.position(self.offsets.get(to)) };
             let offsets = self.offsets.slice(from, to);
             cut.push(SourceBatch {
                 rows: self.rows.slice(from, to - from),
@@ -381,7 +389,7 @@ impl<P: Producer> SplitReader for Pipeline<P> {
                             self.finish_first().await?;
                         }
                     }
-                    Some(batch) = self.in_flight.next() => self.finish(batch?)?,
+                    Some(batches) = self.in_flight.next() => self.finish(batches?)?,
                 }
             }
         }

@@ -134,9 +134,12 @@ impl RecordBuffer {
         let block =
             TextBlock { bytes, file: Arc::clone(&start.file), first_line: start.line, header: start.header.clone() };
         Stretch {
-            job: Box::new(move || match reject {
-                None => format.decode(&block),
-                Some(message) => reject_line(format.as_ref(), &block, message),
+            job: Box::new(move || {
+                let decoded = match reject {
+                    None => format.decode(&block),
+                    Some(message) => reject_line(format.as_ref(), &block, message),
+                };
+                decoded.map(|batch| vec![batch])
             }),
             start,
             end: self.place.clone(),

@@ -17,7 +17,7 @@ use crate::error::Result;
 pub(crate) struct InlinePool;
 
 impl DecodePool for InlinePool {
-    fn run(&self, job: DecodeJob) -> BoxFuture<'static, Result<SourceBatch>> {
+    fn run(&self, job: DecodeJob) -> BoxFuture<'static, Result<Vec<SourceBatch>>> {
         std::future::ready(job()).boxed()
     }
 

@@ -249,7 +249,7 @@ fn with_position(schema: &SchemaRef, split: i32, batch: &SourceBatch) -> DfResul
 struct InPlace;
 
 impl DecodePool for InPlace {
-    fn run(&self, job: DecodeJob) -> BoxFuture<'static, Result<SourceBatch>> {
+    fn run(&self, job: DecodeJob) -> BoxFuture<'static, Result<Vec<SourceBatch>>> {
         ready(job()).boxed()
     }
 

@@ -20,7 +20,7 @@ impl TaskPool {
 }
 
 impl DecodePool for TaskPool {
-    fn run(&self, job: DecodeJob) -> BoxFuture<'static, Result<SourceBatch>> {
+    fn run(&self, job: DecodeJob) -> BoxFuture<'static, Result<Vec<SourceBatch>>> {
         let task = tokio::spawn(async move { job() });
         async move { task.await.map_err(|e| panicked("decoding", e))? }.boxed()
     }

@@ -22,11 +22,12 @@ pub(crate) trait ColumnarFile: Debug + Send + Sync {
     /// Rows of each piece, in order. Pieces can be decoded apart from each other.
     fn pieces(&self) -> &[u64];
 
-    /// Decodes a piece whose first row is `first_row` of the file. Offsets count from 0.
+    /// Decodes a piece whose first row is `first_row` of the file, in parts small enough to stay in the processor's caches and
+    /// in the allocator's. Offsets count from 0 in each.
     ///
     /// # Errors
     /// `Corrupt` for a damaged file, `Data` for a column that cannot become its declared type.
-    fn decode(&self, piece: usize, first_row: u64) -> Result<SourceBatch>;
+    fn decode(&self, piece: usize, first_row: u64) -> Result<Vec<SourceBatch>>;
 }
 
 /// Which of a file's columns are read, and what for.

@@ -79,7 +79,7 @@ impl ColumnarFile for IpcFile {
         &self.rows
     }
 
-    fn decode(&self, piece: usize, first_row: u64) -> Result<SourceBatch> {
+    fn decode(&self, piece: usize, first_row: u64) -> Result<Vec<SourceBatch>> {
         let block = &self.blocks[piece];
         let read = || {
             let bytes = read_block(&mut File::open(&self.path)?, block)?;
@@ -88,7 +88,7 @@ impl ColumnarFile for IpcFile {
         let decoded = read().map_err(|e| damaged(&self.path, "arrow", e))?;
         let mut batch = self.columns.finish(decoded, first_row)?;
         batch.bytes = u64::try_from(block.bodyLength()).unwrap_or(0);
-        Ok(batch)
+        Ok(vec![batch])
     }
 }
 

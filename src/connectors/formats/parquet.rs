@@ -4,8 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow::array::{RecordBatch, RecordBatchOptions};
-use arrow::compute::concat_batches;
+use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, TimeUnit};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
@@ -21,6 +20,9 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Most rows decoded by one job, so that memory does not depend on how a file was written.
 const PIECE_ROWS: u64 = 1 << 17;
+
+/// Most rows decoded at once.
+const PART_ROWS: usize = 1 << 13;
 
 /// An open Parquet file.
 #[derive(Debug)]
@@ -70,32 +72,21 @@ impl ParquetFile {
         Ok(columns_of(load(path, &[])?.schema().fields()))
     }
 
-    fn read(&self, piece: &Piece) -> Result<RecordBatch, Box<dyn std::error::Error + Send + Sync>> {
+    fn read(&self, piece: &Piece) -> Result<Vec<RecordBatch>, Box<dyn std::error::Error + Send + Sync>> {
         // A file of its own for each job: clones of one share their position.
         let file = File::open(&self.path)?;
         let mask = ProjectionMask::roots(self.metadata.parquet_schema(), self.columns.projection.iter().copied());
         let mut builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.metadata.clone())
             .with_row_groups(vec![piece.group])
             .with_projection(mask)
-            .with_batch_size(piece.rows as usize);
+            .with_batch_size(PART_ROWS);
         let group_rows = self.metadata.metadata().row_group(piece.group).num_rows();
         if piece.rows < u64::try_from(group_rows)? {
             let skip = RowSelector::skip(piece.skip as usize);
             builder =
                 builder.with_row_selection(RowSelection::from(vec![skip, RowSelector::select(piece.rows as usize)]));
         }
-        let reader = builder.build()?;
-        let schema = arrow::array::RecordBatchReader::schema(&reader);
-        let mut batches = reader.collect::<Result<Vec<_>, _>>()?;
-        if batches.len() == 1 {
-            return Ok(batches.remove(0));
-        }
-        if schema.fields().is_empty() {
-            let rows = batches.iter().map(RecordBatch::num_rows).sum();
-            let options = RecordBatchOptions::new().with_row_count(Some(rows));
-            return Ok(RecordBatch::try_new_with_options(schema, vec![], &options)?);
-        }
-        Ok(concat_batches(&schema, &batches)?)
+        Ok(builder.build()?.collect::<Result<_, _>>()?)
     }
 }
 
@@ -104,17 +95,25 @@ impl ColumnarFile for ParquetFile {
         &self.rows
     }
 
-    fn decode(&self, piece: usize, first_row: u64) -> Result<SourceBatch> {
+    fn decode(&self, piece: usize, first_row: u64) -> Result<Vec<SourceBatch>> {
         let piece = &self.pieces[piece];
         let message =
             || format!("could not read parquet file, path=`{}` row_group=`{}`", self.path.display(), piece.group);
         let decoded = self.read(piece).map_err(|e| Error::new(ErrorKind::Corrupt, message()).with_source(e))?;
-        if decoded.num_rows() as u64 != piece.rows {
+        if decoded.iter().map(RecordBatch::num_rows).sum::<usize>() as u64 != piece.rows {
             return Err(Error::new(ErrorKind::Corrupt, message()));
         }
-        let mut batch = self.columns.finish(decoded, first_row)?;
-        batch.bytes = piece.bytes;
-        Ok(batch)
+        let mut row = first_row;
+        let mut parts = Vec::with_capacity(decoded.len());
+        for part in decoded {
+            let first_row = row;
+            row += part.num_rows() as u64;
+            parts.push(self.columns.finish(part, first_row)?);
+        }
+        if let Some(first) = parts.first_mut() {
+            first.bytes = piece.bytes;
+        }
+        Ok(parts)
     }
 }
 

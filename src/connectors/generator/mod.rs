@@ -328,7 +328,7 @@ impl Producer for RowProducer {
         self.row = range.end;
         let maker = Arc::clone(&self.maker);
         Ok(Produced::Stretch(Box::new(Stretch {
-            job: Box::new(move || maker.make(range)),
+            job: Box::new(move || maker.make(range).map(|batch| vec![batch])),
             start,
             end: self.place(),
             path: "".into(),
