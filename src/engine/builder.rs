@@ -128,7 +128,7 @@ impl EngineBuilder {
         self
     }
 
-    /// How often a view's new versions become readable.
+    /// How often a view's new versions become readable. An epoch that holds half a million rows ends before that.
     #[must_use]
     pub fn epoch_interval(mut self, every: Duration) -> Self {
         self.epochs = Epochs::Every(every);
