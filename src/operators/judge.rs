@@ -96,7 +96,7 @@ impl Judge {
     pub fn judge(&mut self, times: &[i64], judged: &Judged, origin: Option<&[u32]>, out: &mut Judgement) {
         let Some(last) = times.len().checked_sub(1) else { return };
         let w_max = judged.get(last);
-        self.note_lateness(times, judged, w_max);
+        self.note_lateness(times, judged, origin, w_max);
         for (slice, rows) in self.by_slice(times, origin) {
             let windows = self.windows_of(slice);
             let Some(first) = windows.first() else { continue };
@@ -248,11 +248,13 @@ impl Judge {
         true
     }
 
-    fn note_lateness(&mut self, times: &[i64], judged: &Judged, w_max: i64) {
+    /// Of the rows that a join made of one source row the first one speaks for all.
+    fn note_lateness(&mut self, times: &[i64], judged: &Judged, origin: Option<&[u32]>, w_max: i64) {
         let behind_all = |(_, ts): &(usize, &i64)| **ts < w_max;
+        let is_copy = |row: usize| origin.is_some_and(|origin| row > 0 && origin[row] == origin[row - 1]);
         for (row, ts) in times.iter().enumerate().filter(behind_all) {
             let w = judged.get(row);
-            if *ts < w {
+            if *ts < w && !is_copy(row) {
                 self.counts.lateness.note(w.saturating_sub(*ts));
             }
         }

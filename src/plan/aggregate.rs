@@ -228,6 +228,10 @@ fn calls(aggregate: &Aggregate, chain: &Chain) -> Result<Vec<AggregateCall>> {
             .with_name(expr.schema_name().to_string())
             .build()
             .map_err(from_datafusion)?;
+            // Some functions find out only now that they have no accumulator for their types.
+            if !lowered.aggregate.groups_accumulator_supported() {
+                lowered.aggregate.create_accumulator().map_err(from_datafusion)?;
+            }
             Ok(AggregateCall { function: lowered.aggregate, filter: lowered.filter })
         })
         .collect()
