@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
 use datafusion::prelude::SessionContext;
@@ -22,7 +21,7 @@ use crate::operators::graph::OperatorGraph;
 use crate::plan::{CatalogView, SourceTable, from_datafusion};
 use crate::results::{Read, SharedWriter, ViewReader, rejects_of};
 use crate::runtime::JobHandle;
-use crate::storage::Storage;
+use crate::storage::{Document, Storage};
 
 /// What a name stands for, for completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,11 +94,10 @@ pub(super) struct EngineCatalog {
 /// The catalog as it is stored.
 #[derive(Debug, Serialize, Deserialize)]
 struct Stored {
-    format_version: u32,
     statements: Vec<String>,
 }
 
-const FORMAT_VERSION: u32 = 1;
+const CATALOG: Document = Document { name: "the catalog", format_version: 1 };
 
 impl Names {
     /// The text of the statement that made `name`.
@@ -125,33 +123,22 @@ impl EngineCatalog {
     }
 
     /// The statements stored, in the order they were made.
+    ///
+    /// # Errors
+    /// `Corrupt` if they are damaged or of another format.
     pub async fn load(&self) -> Result<Vec<String>> {
         let Some(bytes) = self.storage.get(&path()).await? else { return Ok(Vec::new()) };
-        let damaged = |e: serde_json::Error| {
-            Error::new(ErrorKind::Corrupt, "the catalog cannot be read: file=`catalog.json`").with_source(e)
-        };
-        let stored: Stored = serde_json::from_slice(&bytes).map_err(damaged)?;
-        match stored.format_version {
-            FORMAT_VERSION => Ok(stored.statements),
-            other => Err(Error::new(
-                ErrorKind::Corrupt,
-                format!("the catalog is of a format this version does not know: format_version=`{other}`"),
-            )),
-        }
+        let stored: Stored = CATALOG.decode(path().as_ref(), &bytes)?;
+        Ok(stored.statements)
     }
 
     /// Writes the statements of all names.
     pub async fn save(&self) -> Result<()> {
         let stored = {
             let names = self.names.read();
-            Stored {
-                format_version: FORMAT_VERSION,
-                statements: names.order.iter().filter_map(|name| names.text(name)).collect(),
-            }
+            Stored { statements: names.order.iter().filter_map(|name| names.text(name)).collect() }
         };
-        let bytes = serde_json::to_vec_pretty(&stored)
-            .map_err(|e| Error::internal("the catalog cannot be written").with_source(e))?;
-        self.storage.put(&path(), Bytes::from(bytes)).await
+        self.storage.put(&path(), CATALOG.encode(&stored)?).await
     }
 
     /// The text of the statement that made `name`, if there is one.

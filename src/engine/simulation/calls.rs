@@ -12,8 +12,7 @@ use std::sync::Arc;
 
 use object_store::ObjectStore;
 
-use super::log::LogRow;
-use super::{Engine, SECOND, SOURCE, World, lines, on_one_thread, within};
+use super::{Engine, SOURCE, World, lines, on_one_thread, within};
 use crate::error::{ErrorKind, Result};
 use crate::testing::faulty::{Fault, FaultyStore};
 
@@ -132,12 +131,7 @@ impl Run {
     /// Does `step`. An engine that fails at it must say that the store did; another one does it then.
     async fn done(&mut self, step: Step) {
         if let Push(rows) = step {
-            let row = |(second, key, value): &(i64, &str, i64)| LogRow {
-                at_us: (*second >= 0).then_some(second * SECOND),
-                key: (*key).to_owned(),
-                value: *value,
-            };
-            self.world.log.push(&rows.iter().map(row).collect::<Vec<_>>());
+            self.world.push(rows);
         }
         if let Err(error) = self.step(step).await {
             let unavailable = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Closed);

@@ -1,9 +1,11 @@
 //! The whole engine on one thread, with a clock that stands still, over a store that fails.
 //!
-//! [`calls`] fails each store call of one scenario in turn.
+//! [`calls`] fails each store call of one scenario in turn; [`damage`] flips stored bytes; [`writers`] has two engines at once.
 
 mod calls;
+mod damage;
 mod log;
+mod writers;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +15,7 @@ use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 
-use self::log::Log;
+use self::log::{Log, LogRow};
 use super::Engine;
 use crate::clock::ManualClock;
 use crate::error::Result;
@@ -39,6 +41,16 @@ struct World {
 impl World {
     fn new() -> Self {
         Self { log: Log::new(), clock: Arc::new(ManualClock::new(NOON_US)), stored: Arc::default() }
+    }
+
+    /// Rows of second, key and value; a second below zero is none, and the row rejected.
+    fn push(&self, rows: &[(i64, &str, i64)]) {
+        let row = |(second, key, value): &(i64, &str, i64)| LogRow {
+            at_us: (*second >= 0).then_some(second * SECOND),
+            key: (*key).to_owned(),
+            value: *value,
+        };
+        self.log.push(&rows.iter().map(row).collect::<Vec<_>>());
     }
 
     /// An engine that keeps its data in `store`.
