@@ -11,7 +11,6 @@ use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder, RowSelection, RowSelector,
 };
 use parquet::basic::Type;
-use parquet::file::metadata::{PageIndexPolicy, RowGroupMetaData};
 use parquet::schema::types::SchemaDescriptor;
 
 use super::columnar::{ColumnMatch, ColumnarFile, columns_of, damaged};
@@ -123,13 +122,7 @@ fn load(path: &Path, declared: &[ColumnDefinition]) -> Result<ArrowReaderMetadat
     let file = File::open(path).map_err(|e| {
         Error::new(ErrorKind::Unavailable, format!("could not open path=`{}`", path.display())).with_source(e)
     })?;
-    let read = |options| ArrowReaderMetadata::load(&file, options).map_err(|e| damaged(path, "parquet", e));
-    let mut plain = read(ArrowReaderOptions::new())?;
-    let rows = |group: &RowGroupMetaData| u64::try_from(group.num_rows()).unwrap_or(0);
-    if plain.metadata().row_groups().iter().any(|group| rows(group) > PIECE_ROWS) {
-        // Where the pages lie, so that a piece skips those of the others without looking into them.
-        plain = read(ArrowReaderOptions::new().with_offset_index_policy(PageIndexPolicy::Optional))?;
-    }
+    let plain = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new()).map_err(|e| damaged(path, "parquet", e))?;
     let Some(schema) = read_as(plain.schema().fields(), plain.parquet_schema(), declared) else { return Ok(plain) };
     let options = ArrowReaderOptions::new().with_schema(Arc::new(schema));
     ArrowReaderMetadata::try_new(Arc::clone(plain.metadata()), options).map_err(|e| damaged(path, "parquet", e))
