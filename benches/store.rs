@@ -8,8 +8,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
-use arrow::datatypes::{DataType, Field, Schema};
+use arrow::array::{ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
+use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use highwater::clock::{Clock, ManualClock};
 use highwater::results::schema::instant;
@@ -110,7 +110,23 @@ async fn measure_all(writer: &SharedWriter, clock: &ManualClock, days: i64) {
     measure(writer, "final of one window", Read::Final, &one).await;
     measure(writer, "as-of of one window", Read::AsOf(then), &one).await;
     measure(writer, "history of one window", Read::History, &one).await;
-    measure(writer, "sum over all that is latest", Read::Latest, "SELECT count(*), sum(n) FROM v").await;
+    measure(writer, "sum over all that is latest", Read::Latest, SUM).await;
+    check_sum(writer, days).await;
+}
+
+const SUM: &str = "SELECT count(*) AS c, sum(n) AS n FROM v";
+
+/// A figure of a wrong answer is worth nothing: each result is its key and 1, one in twenty its key and 2 (the last hour is not
+/// corrected).
+async fn check_sum(writer: &SharedWriter, days: i64) {
+    let context = SessionContext::new();
+    context.register_table("v", writer.reader().provider(Read::Latest).expect("now")).expect("a name");
+    let rows = context.sql(SUM).await.expect("a query").collect().await.expect("rows");
+    let number = |column: usize| rows[0].column(column).as_primitive::<Int64Type>().value(0);
+    let results = days * 1440 * KEYS;
+    let corrected = (results - 60 * KEYS) / 20;
+    let keys = days * 1440 * KEYS * (KEYS - 1) / 2;
+    assert_eq!((number(0), number(1)), (results, keys + results + corrected));
 }
 
 fn main() {

@@ -18,7 +18,7 @@ use object_store::path::Path;
 use super::compact::{FILE_ROWS_MAX, Inputs, Layout, rewrite};
 use super::files;
 use super::shared_writer::SharedWriter;
-use super::state::ViewState;
+use super::state::{Phase, ViewState};
 use super::writer::{MANIFESTS_KEPT, Rearrangement};
 use crate::checkpoint::{FileEntry, FileRole, TableChange, TableId, ViewPaths};
 use crate::error::Result;
@@ -81,7 +81,9 @@ enum Urge {
 }
 
 impl SharedWriter {
-    /// Does whatever is due and returns at once if nothing is. A view that this process does not write is left alone.
+    /// Does whatever is due and returns at once if nothing is. A view that this process does not write is left alone, unless
+    /// its job has ended and is known to ([`SharedWriter::complete`]): nobody else keeps that one up, so it is taken over
+    /// when its files should be merged.
     ///
     /// # Errors
     ///
@@ -90,7 +92,11 @@ impl SharedWriter {
         let mut progress = self.progress().lock().await;
         let mut report = UpkeepReport::default();
         if !self.flush_if_due().await? {
-            return Ok(report);
+            let alone = self.shared().state().phase == Phase::Ended && !self.is_fenced().await;
+            if !alone || !self.has_many_files()? {
+                return Ok(report);
+            }
+            drop(self.lock().await?);
         }
         self.compact_all(Urge::Due, &mut report).await?;
         self.forget_if_due(&mut progress, &mut report).await?;
@@ -146,6 +152,19 @@ impl SharedWriter {
             }
         }
         Ok(())
+    }
+
+    /// Whether some partition is due to be compacted.
+    fn has_many_files(&self) -> Result<bool> {
+        let (shared, state) = (self.shared(), self.shared().state());
+        for table in state.tables() {
+            let resolves = Layout::of(shared, table)?.resolves();
+            let due = |files: &Vec<_>| self.choose_due(files, resolves, table.holds_newest_rows()).is_some();
+            if by_partition(&state, table).values().any(due) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Files to merge, if enough fresh ones have piled up.

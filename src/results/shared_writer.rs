@@ -85,6 +85,11 @@ impl SharedWriter {
         Ok(true)
     }
 
+    /// Whether another writer is known to have taken over.
+    pub(super) async fn is_fenced(&self) -> bool {
+        self.writer.lock().await.stopped() == Some(ErrorKind::Fenced)
+    }
+
     /// A reader that sees each epoch as soon as it is decided.
     pub fn reader(&self) -> &ViewReader {
         &self.reader

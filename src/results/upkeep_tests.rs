@@ -75,6 +75,31 @@ async fn a_compacted_partition_is_one_current_and_one_superseded_file() {
 }
 
 #[tokio::test]
+async fn a_view_whose_job_has_ended_is_compacted_by_the_engine_that_finds_it_so() {
+    let (writer, _) =
+        committed(&[&[(0, Some("a"), 1, 1.0, 1, "initial")], &[(1, Some("a"), 1, 2.0, 1, "initial")]]).await;
+    let found = SharedWriter::of(&writer.reader()).with_upkeep(at_once());
+    let epoch = found.reader().epoch();
+    assert_eq!(found.keep_up().await.unwrap(), UpkeepReport::default(), "it may have another writer");
+    found.complete();
+    let report = found.keep_up().await.unwrap();
+    assert_eq!((report.replaced, report.written), (2, 1));
+    assert_eq!(roles(&found), [FileRole::Current]);
+    // Nothing more to do: the next engine does not even take it over.
+    let next = SharedWriter::of(found.reader()).with_upkeep(at_once());
+    let epochs = next.reader().epoch();
+    assert!(epochs > epoch);
+    next.complete();
+    assert_eq!(next.keep_up().await.unwrap(), UpkeepReport::default());
+    assert_eq!(next.reader().epoch(), epochs);
+    // One that was fenced leaves it alone.
+    publish(&next, &[(2, Some("a"), 1, 3.0, 1, "initial"), (0, Some("b"), 1, 3.0, 1, "initial")]).await;
+    publish(&next, &[(3, Some("a"), 1, 3.0, 1, "initial")]).await;
+    let _ = found.keep_up().await;
+    assert_eq!(found.keep_up().await.unwrap(), UpkeepReport::default());
+}
+
+#[tokio::test]
 async fn only_the_current_files_that_a_correction_reaches_are_rewritten() {
     let (writer, _) = committed(&[]).await;
     let writer = kept(writer, at_once());
