@@ -189,6 +189,18 @@ impl Args {
     }
 }
 
+impl Args {
+    /// The statements on the command line, one after the other; nothing if there are others to come.
+    pub fn statements(&self) -> Option<String> {
+        let text = |script: &Script| match script {
+            Script::Text(text) => Some(text.clone()),
+            Script::File(_) | Script::Stdin => None,
+        };
+        let texts: Option<Vec<String>> = self.scripts.iter().map(text).collect();
+        texts.filter(|texts| !texts.is_empty()).map(|texts| texts.join(";\n"))
+    }
+}
+
 /// clap collects each option apart from the others; their indices tell how `-c` and `-f` were interleaved.
 fn scripts_in_order(matches: &ArgMatches) -> Vec<Script> {
     let commands = matches.get_many::<String>("commands").into_iter().flatten();

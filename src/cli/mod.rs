@@ -90,6 +90,9 @@ async fn open(args: &Args) -> Result<Engine> {
     let statements = !args.scripts.is_empty() && args.scripts.iter().all(|script| matches!(script, Script::Text(_)));
     builder = builder.resume_jobs(!statements);
     builder = builder.read_only(args.only_reads());
+    if let Some(statements) = args.statements() {
+        builder = builder.only_for(statements);
+    }
     if let Some(workers) = args.workers {
         builder = builder.workers(workers);
     }

@@ -39,6 +39,7 @@ pub struct EngineBuilder {
     connectors: ConnectorRegistry,
     run_schedules: bool,
     memory_limit_bytes: Option<usize>,
+    only_for: Option<String>,
 }
 
 /// Where an engine keeps its data.
@@ -61,6 +62,7 @@ impl Default for EngineBuilder {
             connectors: ConnectorRegistry::with_builtins(),
             run_schedules: true,
             memory_limit_bytes: None,
+            only_for: None,
         }
     }
 }
@@ -92,6 +94,14 @@ impl EngineBuilder {
     #[must_use]
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
+        self
+    }
+
+    /// Opens only what the statements of `text` may need, of an engine that reads and will be asked nothing else: one view of
+    /// a thousand opens as quickly as one of one. Without effect unless [`EngineBuilder::read_only`].
+    #[must_use]
+    pub fn only_for(mut self, text: impl Into<String>) -> Self {
+        self.only_for = Some(text.into());
         self
     }
 
@@ -200,7 +210,7 @@ impl EngineBuilder {
         let inner =
             Inner { catalog, context, storage, options, read_only, lease, schedules, queries, run_locks, automatic };
         let engine = Engine { inner: Arc::new(inner) };
-        engine.restore(resume).await?;
+        engine.restore(resume, self.only_for.as_deref()).await?;
         engine.keep_schedules();
         engine.keep_up();
         Ok(engine)

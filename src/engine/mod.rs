@@ -23,6 +23,7 @@ mod catalog;
 mod finalize;
 mod jobs;
 mod lease;
+mod mentioned;
 mod query;
 mod recover;
 mod rollback;

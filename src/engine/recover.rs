@@ -9,6 +9,7 @@ use object_store::path::Path;
 
 use super::Engine;
 use super::catalog::{BrokenEntry, MacroEntry, ViewEntry};
+use super::mentioned::mentioned;
 use super::sink::ViewSink;
 use super::upkeep::upkeep_of;
 use super::view::source_names;
@@ -26,8 +27,13 @@ use crate::sql::{self, Statement};
 impl Engine {
     /// Brings back what an earlier engine left in the data dir: names and results, and if `resumes`, jobs, each from its
     /// last epoch.
-    pub(super) async fn restore(&self, resumes: bool) -> Result<()> {
-        let texts = self.inner.catalog.load().await?;
+    ///
+    /// If there is nothing to be done but the queries of `only_for`, names that these cannot speak of are left out.
+    pub(super) async fn restore(&self, resumes: bool, only_for: Option<&str>) -> Result<()> {
+        let mut texts = self.inner.catalog.load().await?;
+        if let Some(queries) = only_for.filter(|_| self.inner.read_only) {
+            texts = mentioned(texts, queries);
+        }
         if resumes && !texts.is_empty() {
             self.hold().await?;
         }
