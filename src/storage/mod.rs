@@ -243,7 +243,12 @@ pub fn is_unavailable(error: &(dyn std::error::Error + 'static)) -> bool {
         if let Some(error) = error.downcast_ref::<E>() {
             return matches!(error, E::Generic { .. } | E::JoinError { .. });
         }
-        cause = error.source();
+        // The source of an I/O error is that of what it holds, which would be passed over.
+        let held = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        cause = match held {
+            Some(held) => Some(held),
+            None => error.source(),
+        };
     }
     // Parquet's reader of metadata and Delta's kernel keep the text alone.
     let text = error.to_string().to_lowercase();
@@ -310,6 +315,7 @@ mod tests {
         let parquet = |e: object_store::Error| DataFusionError::from(ParquetError::External(Box::new(e)));
         assert!(is_unavailable(&parquet(broken())));
         assert!(!is_unavailable(&parquet(gone)));
+        assert!(is_unavailable(&std::io::Error::other(broken())));
         let text = format!("Failed to fetch metadata for file f: {}", DataFusionError::from(broken()));
         assert!(is_unavailable(&DataFusionError::from(ParquetError::General(text))));
         assert!(!is_unavailable(&DataFusionError::from(ParquetError::EOF("cut short".into()))));

@@ -24,7 +24,8 @@ pub enum Fault {
     Refused,
     /// It was done and the answer got lost. Only writes differ from [`Fault::Refused`].
     AnswerLost,
-    /// Half of a file was written. Files created only if absent are whole or not there, as every store promises.
+    /// Half of a file was written. Files created only if absent are whole or not there, as every store promises, and so are
+    /// documents (`.json`), which every store replaces at one go.
     Torn,
     /// It was done twice: a retry below us that met its own first try.
     Doubled,
@@ -87,7 +88,7 @@ impl ObjectStore for FaultyStore {
     async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
         match (self.next(), self.fault) {
             (true, Fault::Refused) => broken(),
-            (true, Fault::Torn) if options.mode == PutMode::Create => broken(),
+            (true, Fault::Torn) if options.mode == PutMode::Create || location.extension() == Some("json") => broken(),
             (true, Fault::Torn) => {
                 let whole: Vec<u8> = payload.iter().flatten().copied().collect();
                 self.inner.put_opts(location, whole[..whole.len() / 2].to_vec().into(), options).await?;
