@@ -80,8 +80,23 @@ pub struct Row {
     pub key: String,
     /// Its event time.
     pub ts: i64,
-    /// What is summed.
-    pub value: i64,
+    /// What is summed; `None` is NULL.
+    pub value: Option<i64>,
+}
+
+impl Row {
+    /// The key as a row of a table has it.
+    pub fn nullable_key(&self) -> Option<&str> {
+        (self.key != NULL_KEY).then_some(&self.key)
+    }
+}
+
+/// The key that stands for NULL, as it is printed.
+const NULL_KEY: &str = "NULL";
+
+/// One of some keys, the first of which is NULL.
+pub fn key(n: u8) -> String {
+    if n == 0 { NULL_KEY.to_owned() } else { format!("k{n}") }
 }
 
 /// Fate of a (row, window) pair.
@@ -100,12 +115,12 @@ pub enum Fate {
 pub struct Value {
     /// Rows.
     pub count: i64,
-    /// Their sum.
-    pub sum: i128,
+    /// The sum of their values, NULL where none has one.
+    pub sum: Option<i128>,
     /// The smallest.
-    pub min: i64,
+    pub min: Option<i64>,
     /// The greatest.
-    pub max: i64,
+    pub max: Option<i64>,
 }
 
 /// Why a value goes out.
@@ -409,12 +424,12 @@ impl Oracle<'_> {
     fn publish(&mut self, at: usize, why: Why) {
         let cell = &mut self.cells[at];
         (cell.published, cell.changed) = (true, false);
-        let values: Vec<i64> = cell.rows.iter().map(|row| self.rows[*row].0.value).collect();
+        let values: Vec<i64> = cell.rows.iter().filter_map(|row| self.rows[*row].0.value).collect();
         let value = Value {
-            count: values.len() as i64,
-            sum: values.iter().map(|value| i128::from(*value)).sum(),
-            min: *values.iter().min().expect("a cell has a row"),
-            max: *values.iter().max().expect("a cell has a row"),
+            count: cell.rows.len() as i64,
+            sum: values.iter().map(|value| i128::from(*value)).reduce(|a, b| a + b),
+            min: values.iter().min().copied(),
+            max: values.iter().max().copied(),
         };
         let (window, key, supersedes) = (cell.window, cell.key.clone(), cell.supersedes.clone());
         self.event(window, &key, why, Some(value), supersedes);
@@ -464,7 +479,7 @@ mod tests {
 
     #[test]
     fn the_split_that_is_furthest_behind_goes_next() {
-        let row = |key: &str, ts| Row { key: key.into(), ts, value: 0 };
+        let row = |key: &str, ts| Row { key: key.into(), ts, value: Some(0) };
         let splits = [vec![row("a", 10), row("a", 30)], vec![row("b", 20), row("b", 15), row("b", 40)]];
         let order: Vec<(i64, i64)> = arrival(&splits, 0).into_iter().map(|(row, w)| (row.ts, w)).collect();
         assert_eq!(order, vec![(10, i64::MIN), (20, i64::MIN), (30, 10), (15, 20), (40, 20)]);
@@ -479,7 +494,7 @@ mod tests {
             emission: Emission::OnClose,
             epoch_rows: 1,
         };
-        let times = [0, 30, 61, 40, 76, 59].map(|s| Row { key: "k".into(), ts: s * SECOND, value: s });
+        let times = [0, 30, 61, 40, 76, 59].map(|s| Row { key: "k".into(), ts: s * SECOND, value: Some(s) });
         let answer = answer(question, &arrival(&[times.to_vec()], 0));
         let counts: Vec<_> = answer.events.iter().map(|e| (e.why, e.value.as_ref().unwrap().count)).collect();
         assert_eq!(counts, vec![(Why::Initial, 2), (Why::LateData, 3), (Why::Initial, 2)]);
