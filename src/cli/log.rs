@@ -1,7 +1,7 @@
 //! What the program logs, as people read it: `warning: times declared TIMESTAMP(3) look like s: …`.
 //!
 //! Warnings of a library without a reader are noise, and so are times to the microsecond beside the answer of a query. So a
-//! warning looks like our other messages; what is logged in more detail than that names its time and its module too.
+//! warning looks like our other messages; what is logged in more detail than that names its time since the start and its module too.
 
 use std::fmt;
 use std::io;
@@ -9,7 +9,7 @@ use std::io;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::fmt::time::{FormatTime, uptime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
@@ -43,7 +43,7 @@ where
             Level::ERROR => write!(out, "{} ", self.style.red("error:"))?,
             Level::WARN => write!(out, "{} ", self.style.red("warning:"))?,
             _ => {
-                SystemTime.format_time(&mut out)?;
+                uptime().format_time(&mut out)?;
                 write!(out, " {level} {}: ", event.metadata().target())?;
             }
         }

@@ -24,6 +24,8 @@ mod finalize;
 mod jobs;
 mod lease;
 mod mentioned;
+#[cfg(test)]
+mod official;
 mod query;
 mod recover;
 mod rollback;

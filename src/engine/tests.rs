@@ -513,3 +513,82 @@ async fn a_name_there_is_not_is_answered_with_the_one_that_may_be_meant() {
     }
     engine.shutdown().await.unwrap();
 }
+
+/// Files of orders, by minute after midnight; the clock stands far ahead of them.
+const FILES: &str = "CREATE SOURCE f (ts TIMESTAMP(0), k VARCHAR, WATERMARK FOR ts AS ts) \
+                     WITH (connector = 'file', path = '{path}', format = 'json', follow = 'true', poll_interval = '1 ms')";
+
+async fn over_file(lines: &str, clauses: &str) -> (Engine, tempfile::TempDir) {
+    let engine = engine().await;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rows.jsonl");
+    std::fs::write(&path, lines).unwrap();
+    done(&engine, &FILES.replace("{path}", &path.display().to_string())).await.unwrap();
+    let view = "CREATE MATERIALIZED VIEW v AS SELECT window_start, count(*) AS n FROM TUMBLE(f, ts, INTERVAL '10 seconds') \
+                GROUP BY window_start";
+    done(&engine, &format!("{view} {clauses}")).await.unwrap();
+    let rows = lines.lines().count() as u64;
+    while engine.progress()[0].rows < rows {
+        engine.epoch("v").await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    // One that surely ended after the last row.
+    engine.epoch("v").await.unwrap();
+    (engine, dir)
+}
+
+/// Waits for `sql` to give a table that holds `wanted`; whoever never comes to it hangs.
+async fn until(engine: &Engine, sql: &str, wanted: &str) {
+    while !text(engine, sql).await.contains(wanted) {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_view_finalizes_its_windows_by_itself() {
+    let lines = "{\"ts\":1}\n{\"ts\":12}\n{\"ts\":3}\n{\"ts\":26}\n";
+    let (engine, _dir) = over_file(lines, "FINALIZE AFTER INTERVAL '5 seconds'").await;
+    // W is 26: the window that ends at 20 has waited six seconds, the one of second 3 got its late row.
+    until(&engine, "SELECT count(*) AS finals FROM v$final WHERE _is_final", "| 2      |").await;
+    let finals = text(&engine, "SELECT n, _version, _is_final FROM v ORDER BY window_start").await;
+    assert!(finals.contains("| 2 | 2        | true      |"), "{finals}");
+    let jobs = text(&engine, "SELECT kind, status FROM system.jobs WHERE kind <> 'stream'").await;
+    assert!(jobs.contains("finalize"), "{jobs}");
+    engine.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c103_a_row_that_comes_during_a_forced_run_is_refused_and_no_number_mixes_both() {
+    let (engine, dir) = over_file("{\"ts\":1}\n{\"ts\":5}\n", "ALLOWED LATENESS INTERVAL '1 minute'").await;
+    let run = "FINALIZE v FROM '1970-01-01T00:00:00Z' TO '1970-01-01T00:00:10Z'";
+    let live = text(&engine, run).await;
+    assert!(
+        live.contains("| 0       | 0    |") || live.contains("| 1    |"),
+        "the window is live and left alone: {live}"
+    );
+    text(&engine, &format!("{run} FORCE")).await;
+    let mut file = std::fs::OpenOptions::new().append(true).open(dir.path().join("rows.jsonl")).unwrap();
+    std::io::Write::write_all(&mut file, b"{\"ts\":7}\n").unwrap();
+    while engine.progress()[0].rows < 3 {
+        engine.epoch("v").await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    let v = text(&engine, "SELECT n, _is_final FROM v").await;
+    assert!(v.contains("| 2 | true      |"), "{v}");
+    let flagged = text(&engine, "SELECT state, newer_input, refused_expired FROM v$windows").await;
+    assert!(flagged.contains("| final | true        | 1               |"), "{flagged}");
+    engine.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c104_two_runs_of_overlapping_ranges_wait_for_each_other() {
+    let (engine, _dir) = over_file("{\"ts\":1}\n{\"ts\":12}\n{\"ts\":3}\n{\"ts\":40}\n", "").await;
+    let at = |second: i64| crate::time::format_us(second * 1_000_000);
+    let run = |from: i64, to: i64| format!("FINALIZE v FROM '{}' TO '{}'", at(from), at(to));
+    let (a, b) = (run(0, 20), run(10, 40));
+    let (first, second) = tokio::join!(text(&engine, &a), text(&engine, &b));
+    assert!(first.contains("| v ") && second.contains("| v "));
+    let finals = text(&engine, "SELECT n, _version FROM v$history WHERE _is_final ORDER BY window_start").await;
+    assert_eq!(finals.lines().count(), 4 + 2, "each window has one final: {finals}");
+    engine.shutdown().await.unwrap();
+}
