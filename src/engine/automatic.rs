@@ -137,8 +137,9 @@ impl Automatic {
                 let ends = Ends { after: self.finalized_to, to: due };
                 let run = engine.run_of(RunKind::Finalize, &self.view, ends, now_us).await;
                 failed = run.map(drop);
+                // Only then: W may be ahead of the epoch that tells of the windows it closed.
+                self.finalized_to = due;
             }
-            self.finalized_to = self.finalized_to.max(due);
         }
         if let Some(every_us) = self.wanted.recompute_every_us {
             let waited = self.recomputed_at_us.is_none_or(|at| now_us.saturating_sub(at) >= every_us);
