@@ -109,12 +109,12 @@ impl Matched<'_> {
                 let (left, right) = (self.below(&join.left)?, join.right.as_ref().clone());
                 return left.map(|left| rows.with_new_exprs(rows.expressions(), vec![left, right])).transpose();
             }
-            _ => return self.into_input(rows),
+            _ => return self.below_session(rows),
         };
         changed.map(|input| rows.with_new_exprs(rows.expressions(), vec![input])).transpose()
     }
 
-    fn into_input(&self, rows: &LogicalPlan) -> DfResult<Option<LogicalPlan>> {
+    fn below_session(&self, rows: &LogicalPlan) -> DfResult<Option<LogicalPlan>> {
         let Some(assign) = session_of(rows) else { return Ok(None) };
         let known = assign.input.schema();
         let mut foreign = false;

@@ -586,7 +586,7 @@ impl Plan {
             if !spec.window.is_session() {
                 let (layout, window) = (Arc::clone(layout), spec.window.clone());
                 let aggregate = PartialAggregate::new(layout, window, graph.policy, &options.memory);
-                return Ok(WorkerState::Slices(aggregate));
+                return Ok(WorkerState::Slices(Box::new(aggregate)));
             }
             let aggregate = SessionAggregate::try_new(spec, graph.policy, input_schema(graph, self.target))?;
             let aggregate = aggregate.with_memory(&options.memory);

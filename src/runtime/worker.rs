@@ -70,7 +70,7 @@ pub(super) enum FromWorker {
 /// The state machine of a worker.
 #[derive(Debug)]
 pub(super) enum WorkerState {
-    Slices(PartialAggregate),
+    Slices(Box<PartialAggregate>),
     /// Without `late` refused rows are only counted.
     Sessions {
         aggregate: Box<SessionAggregate>,
