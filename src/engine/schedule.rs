@@ -17,7 +17,6 @@ use super::{Engine, Inner, Outcome, unknown};
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::Background;
 use crate::schedule::{Due, LastRun, Progress, RunError, Schedule, ScheduleStore};
-use crate::sql::Statement;
 use crate::sql::statement::{BatchRun, CreateSchedule, ScheduleAction, Spanned};
 use crate::storage::Storage;
 use crate::time::format_us;
@@ -129,7 +128,7 @@ impl Engine {
         while let Some((schedule, due)) = schedules.oldest_due(self.now_us(), &tried) {
             let started_us = self.now_us();
             let outcome = match schedule.statement(due) {
-                Ok(run) => self.scheduled_run(run).await,
+                Ok(run) => self.scheduled_run(run, due.last_us).await,
                 Err(error) => Err(error),
             };
             let error = outcome.as_ref().err().map(RunError::new);
@@ -148,10 +147,11 @@ impl Engine {
         Ok(runs)
     }
 
-    /// Runs one statement of a schedule and gives what it reported. Boxed, as RUN SCHEDULE is a statement that runs one.
-    fn scheduled_run(&self, run: BatchRun) -> BoxFuture<'_, Result<Vec<String>>> {
+    /// Runs one statement of a schedule as of `now_us` and gives what it reported. Boxed, as RUN SCHEDULE is a statement that
+    /// runs one.
+    fn scheduled_run(&self, run: BatchRun, now_us: i64) -> BoxFuture<'_, Result<Vec<String>>> {
         async move {
-            match self.run(Statement::Run(run)).await? {
+            match self.batch_run_at(run, now_us).await? {
                 Outcome::Done { notices, .. } => Ok(notices),
                 rows => rows.collect().await.map(|_| Vec::new()),
             }
@@ -219,7 +219,7 @@ impl Engine {
         })?;
         let now_us = self.now_us();
         let run = schedule.statement(Due { first_us: now_us, last_us: now_us })?;
-        let outcome = self.scheduled_run(run).await;
+        let outcome = self.scheduled_run(run, now_us).await;
         let error = outcome.as_ref().err().map(RunError::new);
         let last = LastRun { nominal_us: now_us, started_us: now_us, finished_us: self.now_us(), error };
         schedules.note(&schedule, None, last);
