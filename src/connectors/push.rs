@@ -550,13 +550,16 @@ impl PushReader {
     }
 
     fn batch(&self, rows: &RecordBatch, first: i64) -> Result<SourceBatch> {
+        let rows = project(rows, &self.options.projection)?;
+        let bytes =
+            rows.columns().iter().filter_map(|column| column.to_data().get_slice_memory_size().ok()).sum::<usize>();
         Ok(SourceBatch {
-            rows: project(rows, &self.options.projection)?,
             offsets: Offsets::From(first),
             rejects: vec![],
             notes: Notes::default(),
-            bytes: 0,
+            bytes: bytes as u64,
             next: Position { offset: first + rows.num_rows() as i64, token: String::new() },
+            rows,
         })
     }
 }

@@ -353,6 +353,77 @@ async fn c87_a_split_far_ahead_is_paused_and_nothing_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_split_is_not_read_far_beyond_one_that_has_said_nothing_yet() {
+    let engine = engine().await;
+    let limited = ORDERS.replace("'push'", "'push', max_ahead = '100 seconds', queue_rows = '10'");
+    done(&engine, &limited).await.unwrap();
+    let first = engine.push_handle("orders").unwrap();
+    let silent = first.split("silent");
+    done(&engine, &format!("CREATE MATERIALIZED VIEW v AS {COUNT}")).await.unwrap();
+    let pushing = tokio::spawn({
+        let first = first.clone();
+        async move {
+            for second in 0..1000 {
+                first.push(rows(second..second + 1)).await?;
+            }
+            Ok::<_, crate::Error>(())
+        }
+    });
+    while engine.progress()[0].rows < 100 {
+        engine.epoch("v").await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..100 {
+        engine.epoch("v").await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    let held = &engine.progress()[0];
+    assert!(held.rows < 110, "state without a watermark must not grow: {held:?}");
+    assert_eq!(held.watermark_us, None);
+    silent.push(rows(999..1000)).await.unwrap();
+    pushing.await.unwrap().unwrap();
+    first.close();
+    engine.epoch("v").await.unwrap();
+    let all = &engine.progress()[0];
+    assert_eq!((all.rows, all.expired, all.late), (1001, 0, 0));
+    engine.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn silence_closes_no_window_while_a_split_is_paused_over_rows() {
+    let clock = Arc::new(ManualClock::new(1_700_000_000_000_000));
+    let builder = Engine::builder().in_memory().epochs(Epochs::Manual);
+    let engine = builder.clock(Arc::clone(&clock) as _).build().await.unwrap();
+    let source = ORDERS.replace("AS ts)", "AS ts IDLE CLOSE AFTER INTERVAL '10 seconds')");
+    done(&engine, &source.replace("'push'", "'push', max_ahead = '100 seconds'")).await.unwrap();
+    let ahead = engine.push_handle("orders").unwrap();
+    let behind = ahead.split("behind");
+    done(&engine, &format!("CREATE MATERIALIZED VIEW v AS {COUNT}")).await.unwrap();
+    behind.push(rows(0..1)).await.unwrap();
+    for from in 0..20 {
+        ahead.push(rows(from * 50..from * 50 + 50)).await.unwrap();
+    }
+    engine.epoch("v").await.unwrap();
+    clock.advance_us(60_000_000);
+    // Long enough for a push source to be asked again, which nothing shows.
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    engine.epoch("v").await.unwrap();
+    let held = &engine.progress()[0];
+    assert_eq!(held.watermark_us, Some(0), "rows that wait for the split behind are not silence: {held:?}");
+    behind.push(rows(999..1000)).await.unwrap();
+    engine.epoch("v").await.unwrap();
+    assert_eq!(engine.progress()[0].watermark_us, Some(999_000_000));
+    // Both are silent: the newest window is closed.
+    clock.advance_us(60_000_000);
+    while engine.progress()[0].watermark_us != Some(1_020_000_000) {
+        engine.epoch("v").await.unwrap();
+    }
+    let all = &engine.progress()[0];
+    assert_eq!((all.rows, all.expired, all.late), (1002, 0, 0));
+    engine.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn c37_a_split_found_later_is_read_from_its_beginning() {
     let engine = engine().await;
     done(&engine, ORDERS).await.unwrap();

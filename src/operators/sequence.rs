@@ -122,8 +122,10 @@ pub struct Sequencer {
 struct SplitQueue {
     source: usize,
     name: Arc<str>,
-    /// Over the rows queued.
+    /// Over the rows read.
     ahead: SplitWatermark,
+    /// Behind the first batch that moved it, or where it was restored.
+    first: i64,
     /// Over the rows taken.
     w: i64,
     /// Over the rows taken, where the strategy remembers more than W.
@@ -189,6 +191,7 @@ impl Sequencer {
             source,
             name,
             ahead: SplitWatermark::new(strategy),
+            first: watermark::NONE,
             w: watermark::NONE,
             behind: remembers.then(|| SplitWatermark::new(strategy)),
             queue: VecDeque::new(),
@@ -208,6 +211,7 @@ impl Sequencer {
         let keys = state.keys.unwrap_or(SplitState { w: state.w, newest: watermark::NONE, keys: Vec::new() });
         split.ahead = SplitWatermark::restore(strategy, keys);
         split.behind = split.behind.is_some().then(|| split.ahead.clone());
+        split.first = split.ahead.current();
         (split.w, split.ended, split.idle) = (state.w, state.ended, state.idle);
         (split.position, split.next_offset) = (state.position, state.next_offset);
         index
@@ -239,6 +243,10 @@ impl Sequencer {
                 after.into()
             }
         };
+        let first = ahead.current();
+        if self.splits[split].first == watermark::NONE {
+            self.splits[split].first = first;
+        }
         let queued = Queued { batch: Arc::new(batch), after: After { least, said }, taken: 0, rejects_taken: 0 };
         self.push(split, Entry::Batch(queued));
     }
@@ -286,17 +294,16 @@ impl Sequencer {
         self.splits[split].w
     }
 
-    /// Rows queued of `split`.
-    pub fn queued_batches(&self, split: usize) -> usize {
-        self.splits[split].queue.len()
+    /// Watermark of `split` over the rows read, given out or not.
+    pub fn read_watermark(&self, split: usize) -> i64 {
+        self.splits[split].ahead.current()
     }
 
-    /// How far the rows queued of `split` are ahead of W, µs.
+    /// How far the rows read of `split` are ahead of W, µs. While another split has said nothing there is no W, and they
+    /// are ahead of where `split` began.
     pub fn ahead_us(&self, split: usize) -> i64 {
-        match self.w {
-            watermark::NONE => 0,
-            w => self.splits[split].ahead.current().saturating_sub(w).max(0),
-        }
+        let lowest = if self.w == watermark::NONE { self.splits[split].first } else { self.w };
+        self.read_watermark(split).saturating_sub(lowest).max(0)
     }
 
     /// The next rows in order.

@@ -1,7 +1,8 @@
 //! The splits a job reads: opens them, finds those that turn up while it runs, and holds what each has to say.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -10,24 +11,79 @@ use super::job::JobOptions;
 use super::pool::{TaskPool, panicked};
 use super::reader::{FromSplit, Skip, read_split};
 use super::recovery::SequencerFacts;
-use crate::connectors::{Boundedness, Notes, Position, ReadOptions, Split, SplitReader};
+use crate::connectors::{Boundedness, Notes, Position, ReadOptions, Source, Split, SplitReader};
 use crate::error::{Error, ErrorKind, Result};
 use crate::operators::graph::SourceSpec;
 use crate::operators::prepare::Prepare;
 use crate::operators::sequence::{Sequencer, SplitProgress, SplitRejects};
 use crate::watermark::WatermarkSpec;
 
+/// Bytes of rows that a split may be ahead of W (T7).
+const AHEAD_BYTES_MAX: u64 = 64 << 20;
+
 /// One split as the sequencer task sees it.
 pub(super) struct SplitInput {
     /// Index of its source.
     pub source: usize,
     pub name: Arc<str>,
-    pub from: mpsc::Receiver<Result<FromSplit>>,
+    from: mpsc::Receiver<Result<FromSplit>>,
+    /// What it said while it was paused, if that was more than that it has nothing.
+    held: Option<Result<FromSplit>>,
     pub watermark: Option<WatermarkSpec>,
     pub max_ahead_us: i64,
+    /// Its batches that are ahead of W: the W of each and its bytes.
+    ahead: VecDeque<(i64, u64)>,
+    ahead_bytes: u64,
     /// When it last had rows, by the clock.
-    pub spoke_at_us: i64,
+    spoke_at_us: i64,
+    /// For how long it had had nothing when it was asked last, µs.
+    pub silent_us: i64,
     pub ended: bool,
+}
+
+impl SplitInput {
+    /// What it says next. One that is paused is heard only when it has nothing, which keeps nobody busy and lets it be idle.
+    pub fn poll_next(&mut self, paused: bool, cx: &mut Context<'_>) -> Poll<Option<Result<FromSplit>>> {
+        match (paused, self.held.take()) {
+            (false, Some(held)) => return Poll::Ready(Some(held)),
+            (true, Some(held)) => self.held = Some(held),
+            (_, None) => match self.from.poll_recv(cx) {
+                Poll::Ready(Some(message)) if paused && !matches!(message, Ok(FromSplit::Nothing { .. })) => {
+                    self.held = Some(message);
+                }
+                said => return said,
+            },
+        }
+        Poll::Pending
+    }
+
+    /// What it has said already.
+    pub fn try_next(&mut self) -> Option<Result<FromSplit>> {
+        self.held.take().or_else(|| self.from.try_recv().ok())
+    }
+
+    /// It had rows that brought its own watermark to `w`.
+    pub fn on_rows(&mut self, w: i64, bytes: u64, now_us: i64) {
+        (self.spoke_at_us, self.silent_us) = (now_us, 0);
+        self.ahead_bytes += bytes;
+        match self.ahead.back_mut() {
+            Some(last) if last.0 == w => last.1 += bytes,
+            _ => self.ahead.push_back((w, bytes)),
+        }
+    }
+
+    /// It was asked at `at_us` and had nothing.
+    pub fn on_nothing(&mut self, at_us: i64) {
+        self.silent_us = at_us.saturating_sub(self.spoke_at_us);
+    }
+
+    /// Whether more of its rows are ahead of `w` than may be.
+    pub fn has_too_much_ahead(&mut self, w: i64) -> bool {
+        while let Some((_, bytes)) = self.ahead.pop_front_if(|(said, _)| *said <= w) {
+            self.ahead_bytes -= bytes;
+        }
+        self.ahead_bytes > AHEAD_BYTES_MAX
+    }
 }
 
 /// One source of the job.
@@ -57,8 +113,13 @@ pub(super) struct Inputs {
     options: JobOptions,
     /// They end with the job: whoever drops this stops them.
     readers: JoinSet<()>,
+    /// The look for new splits that is under way, if one is.
+    pub looks: JoinSet<Vec<Listing>>,
     pub splits: Vec<SplitInput>,
 }
+
+/// The splits of a live source, by its index, as they are now.
+pub(super) type Listing = (usize, Result<Vec<Split>>);
 
 impl Inputs {
     /// Opens every split, those of a checkpoint where they stood. The splits of a bounded source are fixed when its job
@@ -80,7 +141,13 @@ impl Inputs {
             notes: Notes::default(),
         };
         let sources = prepares.into_iter().map(new).collect::<Vec<_>>();
-        let mut inputs = Self { sources, options: options.clone(), readers: JoinSet::new(), splits: Vec::new() };
+        let mut inputs = Self {
+            sources,
+            options: options.clone(),
+            readers: JoinSet::new(),
+            looks: JoinSet::new(),
+            splits: Vec::new(),
+        };
         for source in 0..inputs.sources.len() {
             let known = facts.into_iter().flat_map(|facts| &facts.sequencer.splits);
             for state in known.filter(|split| split.source == source) {
@@ -97,14 +164,31 @@ impl Inputs {
         Ok(inputs)
     }
 
+    /// Looks for new splits beside everything else, unless a look is under way: a listing may take long. What it finds
+    /// is for [`Inputs::on_listed`].
+    pub fn look(&mut self) {
+        if self.looks.is_empty() {
+            self.looks.spawn(list(self.live()));
+        }
+    }
+
+    /// Looks for new splits and opens them. How many.
+    ///
+    /// # Errors
+    /// Those of [`Inputs::on_listed`].
+    pub async fn discover(&mut self, sequencer: &mut Sequencer) -> Result<usize> {
+        let listed = list(self.live()).await;
+        self.on_listed(listed, sequencer).await
+    }
+
     /// Opens the splits of live sources that have turned up since it last looked, each at its beginning (C37). How many.
     ///
     /// # Errors
     /// What a source says, unless it merely cannot be reached now: then the next look may succeed.
-    pub async fn discover(&mut self, sequencer: &mut Sequencer) -> Result<usize> {
+    pub async fn on_listed(&mut self, listed: Vec<Listing>, sequencer: &mut Sequencer) -> Result<usize> {
         let mut found = 0;
-        for source in (0..self.sources.len()).filter(|source| self.is_live(*source)).collect::<Vec<_>>() {
-            match self.spec(source).source.splits().await {
+        for (source, splits) in listed {
+            match splits {
                 Ok(splits) => found += self.open_new(source, splits, sequencer).await?,
                 Err(error) if error.kind() == ErrorKind::Unavailable => {
                     tracing::warn!(source = self.spec(source).name, "could not look for new splits: {error}");
@@ -113,6 +197,11 @@ impl Inputs {
             }
         }
         Ok(found)
+    }
+
+    fn live(&self) -> Vec<(usize, Arc<dyn Source>)> {
+        let live = (0..self.sources.len()).filter(|source| self.is_live(*source));
+        live.map(|source| (source, Arc::clone(&self.spec(source).source))).collect()
     }
 
     /// Whether some source goes on by itself.
@@ -208,7 +297,6 @@ impl Inputs {
         let (to, from) = mpsc::channel(4);
         let max_ahead_us = spec.max_ahead_us;
         let watermark = spec.watermark.as_ref().map(|plan| plan.spec);
-        let spoke_at_us = self.options.clock.now_us();
         let ended = state.ended;
         if !ended {
             let reader = self.open_reader(spec, &state).await?;
@@ -219,7 +307,19 @@ impl Inputs {
         let index = sequencer.restore_split(state, watermark.as_ref());
         debug_assert_eq!(index, self.splits.len());
         self.sources[source].opened.insert(Arc::clone(&name));
-        self.splits.push(SplitInput { source, name, from, watermark, max_ahead_us, spoke_at_us, ended });
+        self.splits.push(SplitInput {
+            source,
+            name,
+            from,
+            held: None,
+            watermark,
+            max_ahead_us,
+            ahead: VecDeque::new(),
+            ahead_bytes: 0,
+            spoke_at_us: self.options.clock.now_us(),
+            silent_us: 0,
+            ended,
+        });
         Ok(())
     }
 
@@ -238,4 +338,12 @@ impl Inputs {
         };
         spec.source.open(&split, position.as_ref(), read).await
     }
+}
+
+async fn list(sources: Vec<(usize, Arc<dyn Source>)>) -> Vec<Listing> {
+    let mut listed = Vec::with_capacity(sources.len());
+    for (index, source) in sources {
+        listed.push((index, source.splits().await));
+    }
+    listed
 }

@@ -157,7 +157,7 @@ pub struct JobProgress {
     pub done: bool,
 }
 
-/// A handle to a running job. Dropping it does not stop the job.
+/// A handle to a running job. When the last one is dropped the job stops as by [`JobHandle::stop`].
 #[derive(Debug, Clone)]
 pub struct JobHandle {
     name: Arc<str>,
@@ -422,6 +422,7 @@ async fn start(
     };
     let task = SequencerTask {
         sequencer,
+        heard: 0,
         looks: inputs.any_live().then(|| ticks(LOOK_EVERY)),
         inputs,
         asked: VecDeque::new(),

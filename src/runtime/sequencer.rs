@@ -11,8 +11,9 @@ use datafusion::common::hash_utils::{RandomState, create_hashes};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Interval;
 
-use super::inputs::{Inputs, SplitInput};
+use super::inputs::{Inputs, Listing};
 use super::job::{Control, Progress};
+use super::pool::panicked;
 use super::reader::FromSplit;
 use super::recovery::SequencerFacts;
 use super::results::{EpochFacts, Step};
@@ -59,6 +60,8 @@ pub(super) struct AskedEpoch {
 pub(super) struct SequencerTask {
     pub sequencer: Sequencer,
     pub inputs: Inputs,
+    /// The split heard last: the others go first, so that one with much to say starves nobody.
+    pub heard: usize,
     /// When to look for new splits; none if there cannot be any.
     pub looks: Option<Interval>,
     pub asked: VecDeque<AskedEpoch>,
@@ -87,6 +90,9 @@ pub(super) struct SequencerTask {
     /// Rows held by all epochs before this one.
     pub held_before: u64,
 }
+
+/// What a task gave, or why it did not end.
+type Joined<T> = std::result::Result<T, tokio::task::JoinError>;
 
 /// Why an epoch is the last one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,9 +153,15 @@ impl SequencerTask {
 
     /// Handles what has come up meanwhile, without waiting.
     async fn due(&mut self) -> Result<Option<Ended>> {
-        while let Ok(control) = self.control.try_recv() {
-            if let Some(ended) = self.on_control(control).await? {
-                return Ok(Some(ended));
+        loop {
+            match self.control.try_recv() {
+                Ok(control) => {
+                    if let Some(ended) = self.on_control(control).await? {
+                        return Ok(Some(ended));
+                    }
+                }
+                Err(mpsc::error::TryRecvError::Empty) => break,
+                Err(mpsc::error::TryRecvError::Disconnected) => return Ok(Some(Ended::Stopped(None))),
             }
         }
         let due = is_due(&mut self.epochs).await;
@@ -157,9 +169,17 @@ impl SequencerTask {
             self.end_epoch(None, None).await?;
         }
         if is_due(&mut self.looks).await {
-            self.inputs.discover(&mut self.sequencer).await?;
+            self.inputs.look();
+        }
+        if let Some(listed) = self.inputs.looks.try_join_next() {
+            self.on_listed(listed).await?;
         }
         Ok(None)
+    }
+
+    async fn on_listed(&mut self, listed: Joined<Vec<Listing>>) -> Result<()> {
+        let listed = listed.map_err(|e| panicked("looking for splits", e))?;
+        self.inputs.on_listed(listed, &mut self.sequencer).await.map(drop)
     }
 
     /// The next rows in order. Rows that were rejected on the way to them are counted, and may be too many.
@@ -181,11 +201,11 @@ impl SequencerTask {
 
     /// Waits for one of `splits`, a control message, or the end of the epoch.
     async fn wait(&mut self, wanted: Vec<usize>) -> Result<Option<Ended>> {
-        let wanted = self.not_paused(wanted);
-        let splits = &mut self.inputs.splits;
+        let wanted = self.with_pauses(wanted);
+        let Inputs { splits, looks, .. } = &mut self.inputs;
         let received = poll_fn(|cx| {
-            for split in &wanted {
-                if let Poll::Ready(message) = splits[*split].from.poll_recv(cx) {
+            for (split, paused) in &wanted {
+                if let Poll::Ready(message) = splits[*split].poll_next(*paused, cx) {
                     return Poll::Ready((*split, message));
                 }
             }
@@ -196,34 +216,44 @@ impl SequencerTask {
             biased;
             control = self.control.recv() => match control {
                 Some(control) => return self.on_control(control).await,
-                // Nobody can reach the job any more; it goes on.
-                None => {
-                    let (_, closed) = mpsc::channel(1);
-                    self.control = closed;
-                    return Ok(Some(Ended::Stopped(None)));
-                }
+                // Nobody is left who could ask for its results or stop it.
+                None => return Ok(Some(Ended::Stopped(None))),
             },
-            (split, message) = received => self.on_message(split, message).await?,
+            (split, message) = received => {
+                self.heard = split;
+                self.on_message(split, message).await?;
+            }
             () = epoch_ends => {
                 if self.dirty {
                     self.end_epoch(None, None).await?;
                 }
             }
-            () = look => {
-                self.inputs.discover(&mut self.sequencer).await?;
-            }
+            () = look => self.inputs.look(),
+            Some(listed) = looks.join_next() => self.on_listed(listed).await?,
         }
         Ok(None)
     }
 
-    /// A split far ahead of the lowest is not read for now (T7); the lowest always is.
-    fn not_paused(&self, wanted: Vec<usize>) -> Vec<usize> {
-        let near: Vec<usize> = wanted.iter().copied().filter(|split| !self.is_far_ahead(*split)).collect();
-        if near.is_empty() { wanted } else { near }
+    /// `wanted`, beginning behind the split heard last, each with whether it is paused: one far ahead of the lowest is not
+    /// read for now (T7); the lowest always is.
+    fn with_pauses(&mut self, mut wanted: Vec<usize>) -> Vec<(usize, bool)> {
+        let first = wanted.partition_point(|split| *split <= self.heard);
+        wanted.rotate_left(first);
+        let mut all: Vec<_> = wanted.into_iter().map(|split| (split, self.is_far_ahead(split))).collect();
+        if all.iter().all(|(_, paused)| *paused) {
+            all.iter_mut().for_each(|(_, paused)| *paused = false);
+        }
+        all
     }
 
-    fn is_far_ahead(&self, split: usize) -> bool {
-        self.sequencer.ahead_us(split) > self.inputs.splits[split].max_ahead_us
+    fn is_far_ahead(&mut self, split: usize) -> bool {
+        // Rows that are in no window have nothing to wait for.
+        if matches!(self.route, Route::Rows) {
+            return false;
+        }
+        let input = &mut self.inputs.splits[split];
+        let ahead_us = self.sequencer.ahead_us(split);
+        ahead_us > 0 && (ahead_us > input.max_ahead_us || input.has_too_much_ahead(self.sequencer.watermark()))
     }
 
     async fn on_message(&mut self, split: usize, message: Option<Result<FromSplit>>) -> Result<()> {
@@ -234,9 +264,10 @@ impl SequencerTask {
                 FromSplit::Batch(batch) => {
                     self.progress.add_bytes(batch.bytes);
                     self.inputs.on_notes(split, batch.notes);
-                    self.inputs.splits[split].spoke_at_us = now_us;
                     self.dirty = true;
+                    let bytes = batch.bytes;
                     self.sequencer.on_batch(split, *batch);
+                    self.inputs.splits[split].on_rows(self.sequencer.read_watermark(split), bytes, now_us);
                 }
                 FromSplit::Watermark(w) => {
                     self.dirty = true;
@@ -255,15 +286,16 @@ impl SequencerTask {
 
     /// The split was asked at `at_us` and had nothing (T7).
     fn on_nothing(&mut self, split: usize, at_us: i64) {
+        self.inputs.splits[split].on_nothing(at_us);
         let splits = &self.inputs.splits;
         let Some(spec) = splits[split].watermark else { return };
-        let silent_us = |input: &SplitInput| at_us.saturating_sub(input.spoke_at_us);
-        if spec.idle_timeout_us.is_some_and(|timeout| silent_us(&splits[split]) >= timeout) {
+        if spec.idle_timeout_us.is_some_and(|timeout| splits[split].silent_us >= timeout) {
             self.sequencer.set_idle(split, true);
             self.dirty = true;
         }
         if let Some(after) = spec.idle_close_after_us {
-            let all_silent = splits.iter().filter(|input| !input.ended).all(|input| silent_us(input) >= after);
+            // Each of them was asked itself: one that is paused, or whose rows are still to be heard, is not silent.
+            let all_silent = splits.iter().filter(|input| !input.ended).all(|input| input.silent_us >= after);
             if all_silent && self.newest_time != watermark::NONE {
                 let newest_end = self.newest_window_end();
                 self.sequencer.raise(newest_end);
@@ -298,7 +330,7 @@ impl SequencerTask {
         self.inputs.discover(&mut self.sequencer).await?;
         for split in 0..self.inputs.splits.len() {
             while !self.is_far_ahead(split)
-                && let Ok(message) = self.inputs.splits[split].from.try_recv()
+                && let Some(message) = self.inputs.splits[split].try_next()
             {
                 self.on_message(split, Some(message)).await?;
             }
@@ -317,14 +349,15 @@ impl SequencerTask {
 
     /// Ends the epochs asked for whose rows are in the order. A split that is paused is not waited for.
     async fn end_asked_epochs(&mut self) -> Result<()> {
-        let covered = |task: &Self, asked: &AskedEpoch| {
-            let passed = |(split, accepted): &(usize, Accepted)| {
-                task.sequencer.has_passed(*split, accepted) || task.is_far_ahead(*split)
+        while let Some(asked) = self.asked.pop_front() {
+            let mut passed = |(split, accepted): &(usize, Accepted)| {
+                self.sequencer.has_passed(*split, accepted) || self.is_far_ahead(*split)
             };
-            task.paused || asked.accepted.iter().all(passed)
-        };
-        while self.asked.front().is_some_and(|asked| covered(self, asked)) {
-            let Some(AskedEpoch { raised, done, .. }) = self.asked.pop_front() else { break };
+            if !asked.accepted.iter().all(&mut passed) && !self.paused {
+                self.asked.push_front(asked);
+                break;
+            }
+            let AskedEpoch { raised, done, .. } = asked;
             if let Some(w) = raised {
                 self.sequencer.raise(w);
                 self.watermark_rose().await?;
