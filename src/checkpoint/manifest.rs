@@ -39,6 +39,9 @@ pub struct Manifest {
     pub counts: FateCounts,
     /// Versions older than this cannot be told apart any more; AS OF before it is refused. `i64::MIN`: none are.
     pub horizon_us: i64,
+    /// The last epoch some version of which has been forgotten; what was published up to it is not all there. 0: none.
+    #[serde(default)]
+    pub horizon_epoch: u64,
     /// Files removed at or before this stamp are gone from storage; later ones wait for their readers to finish.
     pub vacuumed_us: i64,
     /// The job's own state: offsets, watermarks, chunks. Opaque here.
@@ -103,6 +106,9 @@ pub struct FileEntry {
     pub deleted_rows: u64,
     /// Rows with `_is_final`.
     pub final_rows: u64,
+    /// Of a superseded file: no row that is not final was superseded before this instant, µs. `None`: not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub superseded_us: Option<i64>,
     /// Value of the partition column, where the table has one.
     pub partition: Option<String>,
     /// Delta's statistics of the file, a JSON object.
@@ -177,6 +183,7 @@ mod tests {
             columns: vec![("revenue".into(), "double".into())],
             counts: FateCounts { read: 3, ..FateCounts::default() },
             horizon_us: i64::MIN,
+            horizon_epoch: 0,
             vacuumed_us: i64::MIN,
             job: serde_json::json!({"offset": 0.1}),
         }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use arrow::array::{AsArray, BooleanArray, RecordBatch, UInt32Array};
 use arrow::compute::{SortOptions, concat_batches, filter_record_batch, take_record_batch};
-use arrow::datatypes::{SchemaRef, TimestampMicrosecondType};
+use arrow::datatypes::{Int64Type, SchemaRef, TimestampMicrosecondType};
 use arrow::row::{RowConverter, SortField};
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
@@ -130,6 +130,8 @@ pub(super) struct Rewritten {
     pub files: Vec<FileEntry>,
     /// Versions dropped for their age.
     pub forgotten: u64,
+    /// The last epoch of any of them.
+    pub forgotten_epoch: u64,
 }
 
 /// Writes the rows of `inputs` anew. Nothing is live before a manifest says so.
@@ -154,17 +156,17 @@ pub(super) async fn rewrite(
     let mut superseded = Output::new(shared, table, partition, state.epoch, FileRole::Superseded);
     while let Some(batch) = rows.try_next().await.map_err(read_error)? {
         if let Some(split) = splitter.split(&batch)? {
-            current.push(split.current).await?;
-            superseded.push(split.superseded).await?;
+            current.push(split.current, None).await?;
+            superseded.push(split.superseded, split.superseded_us).await?;
         }
     }
     if let Some(split) = splitter.finish()? {
-        current.push(split.current).await?;
-        superseded.push(split.superseded).await?;
+        current.push(split.current, None).await?;
+        superseded.push(split.superseded, split.superseded_us).await?;
     }
     let mut files = current.finish().await?;
     files.extend(superseded.finish().await?);
-    Ok(Rewritten { files, forgotten: splitter.forgotten })
+    Ok(Rewritten { files, forgotten: splitter.forgotten, forgotten_epoch: splitter.forgotten_epoch })
 }
 
 fn session() -> Result<SessionContext> {
@@ -204,6 +206,8 @@ fn sorted(
 struct SplitRows {
     current: RecordBatch,
     superseded: RecordBatch,
+    /// No row of `superseded` that is not final was superseded before this instant, µs, where versions have one.
+    superseded_us: Option<i64>,
 }
 
 /// Tells, of rows that come in order, which are the last of their identity.
@@ -214,13 +218,14 @@ struct Splitter {
     /// The last row seen, whose successor is not known yet.
     held: Option<RecordBatch>,
     forgotten: u64,
+    forgotten_epoch: u64,
 }
 
 impl Splitter {
     fn try_new(layout: Layout, forget_before_us: Option<i64>) -> Result<Self> {
         let types = layout.order[..layout.identity].iter().map(|i| layout.schema.field(*i).data_type().clone());
         let converter = RowConverter::new(types.map(SortField::new).collect()).map_err(arrow_error)?;
-        Ok(Self { layout, forget_before_us, converter, held: None, forgotten: 0 })
+        Ok(Self { layout, forget_before_us, converter, held: None, forgotten: 0, forgotten_epoch: 0 })
     }
 
     fn split(&mut self, batch: &RecordBatch) -> Result<Option<SplitRows>> {
@@ -250,8 +255,21 @@ impl Splitter {
         let followed = self.followed(batch, n)?;
         let flags = batch.column(batch.num_columns() - 1).as_boolean();
         let old: Vec<bool> = (0..n).map(|row| flags.value(row) || followed[row]).collect();
-        let forgotten = self.forgotten_rows(batch, &followed);
-        self.forgotten += forgotten.iter().filter(|gone| **gone).count() as u64;
+        let stamps = Stamps::of(batch);
+        let before_us = self.forget_before_us;
+        let is_gone = |row: usize| {
+            let since = stamps.as_ref().filter(|_| followed[row]).map(|stamps| stamps.superseded_us(row, true));
+            since.zip(before_us).is_some_and(|(since, before)| since <= before)
+        };
+        let forgotten: Vec<bool> = (0..n).map(is_gone).collect();
+        for row in (0..n).filter(|row| forgotten[*row]) {
+            self.forgotten += 1;
+            let epoch = stamps.as_ref().map_or(0, |stamps| stamps.epoch[row].max(0) as u64);
+            self.forgotten_epoch = self.forgotten_epoch.max(epoch);
+        }
+        let kept = (0..n).filter(|row| old[*row] && !forgotten[*row]);
+        let superseded_us =
+            stamps.as_ref().and_then(|stamps| kept.map(|row| stamps.superseded_us(row, followed[row])).min());
         let width = self.layout.schema.fields().len();
         let rows = batch.slice(0, n).project(&(0..width).collect::<Vec<_>>()).map_err(arrow_error)?;
         let pick = |keep: Vec<bool>| filter_record_batch(&rows, &BooleanArray::from(keep)).map_err(arrow_error);
@@ -259,6 +277,7 @@ impl Splitter {
         Ok(SplitRows {
             current: pick(old.iter().map(|old| !old).collect())?,
             superseded: pick(old.iter().zip(&forgotten).map(|(old, gone)| *old && keep && !gone).collect())?,
+            superseded_us,
         })
     }
 
@@ -272,19 +291,32 @@ impl Splitter {
         let keys = self.converter.convert_columns(&identity).map_err(arrow_error)?;
         Ok((0..n).map(|row| row + 1 < batch.num_rows() && keys.row(row) == keys.row(row + 1)).collect())
     }
+}
 
-    /// Which rows were superseded so long ago that they are dropped.
-    fn forgotten_rows(&self, batch: &RecordBatch, followed: &[bool]) -> Vec<bool> {
-        let none = || vec![false; followed.len()];
-        let (Some(before_us), Some(computed), Some(is_final)) =
-            (self.forget_before_us, batch.column_by_name(column::COMPUTED_AT), batch.column_by_name(column::IS_FINAL))
-        else {
-            return none();
-        };
-        let computed = computed.as_primitive::<TimestampMicrosecondType>().values();
-        let is_final = is_final.as_boolean();
-        let gone = |row: usize| followed[row] && computed[row + 1] <= before_us && !is_final.value(row);
-        (0..followed.len()).map(gone).collect()
+/// What tells when versions were superseded.
+struct Stamps<'a> {
+    computed: &'a [i64],
+    epoch: &'a [i64],
+    is_final: &'a BooleanArray,
+}
+
+impl<'a> Stamps<'a> {
+    /// Those of `batch`, if it holds versions.
+    fn of(batch: &'a RecordBatch) -> Option<Self> {
+        Some(Self {
+            computed: batch.column_by_name(column::COMPUTED_AT)?.as_primitive::<TimestampMicrosecondType>().values(),
+            epoch: batch.column_by_name(column::EPOCH)?.as_primitive::<Int64Type>().values(),
+            is_final: batch.column_by_name(column::IS_FINAL)?.as_boolean(),
+        })
+    }
+
+    /// When `row` was superseded, µs: by the row behind it if it is `followed` by a later version, else at some time after
+    /// it was made. Never, for what is never dropped.
+    fn superseded_us(&self, row: usize, followed: bool) -> i64 {
+        if self.is_final.value(row) {
+            return i64::MAX;
+        }
+        self.computed[row + usize::from(followed)]
     }
 }
 
@@ -298,6 +330,7 @@ struct Output<'a> {
     held: Vec<RecordBatch>,
     rows: usize,
     memory: usize,
+    superseded_us: Option<i64>,
     written: Vec<FileEntry>,
 }
 
@@ -309,13 +342,26 @@ impl<'a> Output<'a> {
         epoch: u64,
         role: FileRole,
     ) -> Self {
-        Self { shared, table, partition, epoch, role, held: Vec::new(), rows: 0, memory: 0, written: Vec::new() }
+        Self {
+            shared,
+            table,
+            partition,
+            epoch,
+            role,
+            held: Vec::new(),
+            rows: 0,
+            memory: 0,
+            superseded_us: None,
+            written: Vec::new(),
+        }
     }
 
-    async fn push(&mut self, rows: RecordBatch) -> Result<()> {
+    /// Adds `rows`, of which none that is not final was superseded before `superseded_us`.
+    async fn push(&mut self, rows: RecordBatch, superseded_us: Option<i64>) -> Result<()> {
         if rows.num_rows() == 0 {
             return Ok(());
         }
+        self.superseded_us = self.superseded_us.into_iter().chain(superseded_us).min();
         self.rows += rows.num_rows();
         self.memory += rows.get_array_memory_size();
         self.held.push(rows);
@@ -353,6 +399,7 @@ impl<'a> Output<'a> {
         let encoded = encoded.map_err(|e| Error::internal("encoding a data file failed").with_source(e))?;
         let NewFile { mut entry, bytes } = encoded?;
         entry.role = self.role;
+        entry.superseded_us = self.superseded_us.take();
         entry.single |= self.table.holds_newest_rows();
         self.shared.storage.put(&self.shared.paths.file(self.table, &entry.path), bytes).await?;
         self.written.push(entry);

@@ -200,6 +200,7 @@ pub(super) fn plain_file(rows: &RecordBatch, path: String) -> Result<NewFile> {
         single: false,
         deleted_rows: 0,
         final_rows: 0,
+        superseded_us: None,
         partition: None,
         stats: stats::collect(rows),
     };

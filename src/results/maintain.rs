@@ -147,7 +147,7 @@ impl SharedWriter {
                     Urge::Everything => choose_all(&files),
                 };
                 if let Some(inputs) = chosen {
-                    self.rewrite_partition(&state, table, partition.as_deref(), inputs, i64::MIN, report).await?;
+                    self.rewrite_partition(&state, table, partition.as_deref(), inputs, report).await?;
                 }
             }
         }
@@ -206,7 +206,7 @@ impl SharedWriter {
         let state = shared.state();
         for (partition, files) in by_partition(&state, &TableId::Results) {
             let has_old = files.iter().any(|file| match file.role {
-                FileRole::Superseded => file.computed_us.0 < before_us,
+                FileRole::Superseded => file.superseded_us.unwrap_or(file.computed_us.0) <= before_us,
                 FileRole::Fresh => file.version_max > 1 && file.computed_us.0 <= before_us,
                 FileRole::Current => false,
             });
@@ -215,25 +215,25 @@ impl SharedWriter {
             }
             let (superseded, current) = files.into_iter().partition(|file| file.role == FileRole::Superseded);
             let inputs = Inputs { current, superseded, forget_before_us: Some(before_us) };
-            self.rewrite_partition(&state, &TableId::Results, partition.as_deref(), inputs, before_us, report).await?;
+            self.rewrite_partition(&state, &TableId::Results, partition.as_deref(), inputs, report).await?;
         }
         progress.retained_us = Some(now_us);
         Ok(())
     }
 
-    /// Rewrites `inputs` and puts the result in their place. `horizon_us` counts if versions were dropped.
+    /// Rewrites `inputs` and puts the result in their place. Where nothing was old enough to drop, the new files tell from
+    /// when on something will be.
     async fn rewrite_partition(
         &self,
         state: &Arc<ViewState>,
         table: &TableId,
         partition: Option<&str>,
         inputs: Inputs,
-        horizon_us: i64,
         report: &mut UpkeepReport,
     ) -> Result<()> {
         let shared = self.shared();
         let done = rewrite(shared, state, table, partition, &inputs).await?;
-        let nothing_gone = inputs.forget_before_us.is_some() && done.forgotten == 0;
+        let horizon_us = inputs.forget_before_us.filter(|_| done.forgotten > 0).unwrap_or(i64::MIN);
         let remove: Vec<String> =
             inputs.current.iter().chain(&inputs.superseded).map(|file| file.path.clone()).collect();
         let (written, replaced) = (done.files.len() as u64, remove.len() as u64);
@@ -241,9 +241,10 @@ impl SharedWriter {
         let change = Rearrangement {
             tables: BTreeMap::from([(table.clone(), TableChange { add: done.files, remove })]),
             horizon_us,
+            horizon_epoch: done.forgotten_epoch,
             ..Rearrangement::default()
         };
-        if nothing_gone || !self.lock().await?.rearrange(change).await? {
+        if !self.lock().await?.rearrange(change).await? {
             for path in paths {
                 shared.storage.delete(&path).await?;
             }

@@ -58,6 +58,7 @@ pub(super) struct ViewState {
     pub epoch: u64,
     pub stamp_us: i64,
     pub horizon_us: i64,
+    pub horizon_epoch: u64,
     pub vacuumed_us: i64,
     pub counts: FateCounts,
     pub phase: Phase,
@@ -74,6 +75,7 @@ impl ViewState {
             epoch: 0,
             stamp_us: i64::MIN,
             horizon_us: i64::MIN,
+            horizon_epoch: 0,
             vacuumed_us: i64::MIN,
             counts: FateCounts::default(),
             phase: Phase::Live,
@@ -112,6 +114,7 @@ impl ViewState {
         next.epoch = manifest.epoch;
         next.stamp_us = manifest.stamp_us;
         next.horizon_us = manifest.horizon_us;
+        next.horizon_epoch = manifest.horizon_epoch;
         next.vacuumed_us = manifest.vacuumed_us;
         next.counts = manifest.counts.clone();
         next.job = Arc::new(manifest.job.clone());

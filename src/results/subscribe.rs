@@ -57,7 +57,8 @@ pub struct Subscription {
 impl Subscription {
     pub(super) fn new(shared: Arc<Shared>, since: Since) -> Result<Self> {
         let states = shared.watch();
-        let now = shared.state().epoch;
+        let state = shared.state();
+        let now = state.epoch;
         let (given, after_us) = match since {
             Since::Snapshot | Since::Now => (now, i64::MIN),
             Since::Epoch(epoch) if epoch <= now => (epoch, i64::MIN),
@@ -67,7 +68,10 @@ impl Subscription {
             }
             Since::Time(t_us) => (0, t_us),
         };
-        Ok(Self { shared, states, given, after_us, snapshot: since == Since::Snapshot, ahead: VecDeque::new() })
+        let snapshot = since == Since::Snapshot;
+        let subscription = Self { shared, states, given, after_us, snapshot, ahead: VecDeque::new() };
+        subscription.check_kept(&state)?;
+        Ok(subscription)
     }
 
     /// The next epoch that published something, with its versions; `None` when the view has ended. A reader that
@@ -77,7 +81,8 @@ impl Subscription {
     ///
     /// # Errors
     ///
-    /// `Closed` if the view's job went away without ending; `Unavailable` or `Corrupt` from the store.
+    /// `Closed` if the view's job went away without ending; `Invalid` if retention has overtaken it; `Unavailable` or
+    /// `Corrupt` from the store.
     pub async fn next(&mut self) -> Result<Option<(u64, RecordBatch)>> {
         if self.snapshot {
             let (epoch, rows) = self.read_snapshot().await?;
@@ -142,6 +147,19 @@ impl Subscription {
         Ok(None)
     }
 
+    /// Retention may have dropped versions that would be next: a hole is never passed over in silence.
+    fn check_kept(&self, state: &ViewState) -> Result<()> {
+        if self.given >= state.horizon_epoch || self.after_us >= state.horizon_us {
+            return Ok(());
+        }
+        let message = format!(
+            "versions that come next have been forgotten: view=`{}` history_begins_after_epoch=`{}`",
+            self.shared.table.name, state.horizon_epoch
+        );
+        Err(Error::invalid(message)
+            .with_hint("SUBSCRIBE … WITH SNAPSHOT begins with the latest version of every result"))
+    }
+
     /// As [`Self::read_next`], from the files. Goes through those that hold later epochs, lowest first.
     async fn read_stored(&mut self, state: &Arc<ViewState>) -> Result<Option<(u64, RecordBatch)>> {
         while let Some((epoch, rows)) = self.ahead.pop_front() {
@@ -149,6 +167,7 @@ impl Subscription {
                 return Ok(Some((epoch, rows)));
             }
         }
+        self.check_kept(state)?;
         let mut files = state.files(&TableId::Results).to_vec();
         files.retain(|file| file.computed_us.1 > self.after_us);
         let mut from = self.given + 1;

@@ -171,6 +171,21 @@ async fn versions_beyond_retention_go_and_the_horizon_refuses_what_they_could_te
     let history = query(reader, Read::History, "SELECT revenue_change['old'] AS o FROM t ORDER BY _version").await;
     let cells: Vec<_> = history.lines().skip(3).map(|l| l.replace(' ', "")).collect();
     assert_eq!(cells[..3], ["||", "|2.0|", "|3.0|"], "what came before the second is not known any more");
+    // What is final stays for ever, and is no reason to write the partition again; the third is one, in its time.
+    clock.advance_us(HOUR_US / 4);
+    assert_eq!(writer.vacuum().await.unwrap().partitions, 0);
+    clock.advance_us(HOUR_US / 2);
+    let report = writer.vacuum().await.unwrap();
+    assert_eq!((report.partitions, report.forgotten), (1, 1));
+    clock.advance_us(10 * HOUR_US);
+    assert_eq!(writer.vacuum().await.unwrap().partitions, 0);
+    // A subscription does not pass over what is gone: versions of the first and the third epoch.
+    for since in [Since::Epoch(0), Since::Epoch(2), Since::Time(fourth - HOUR_US)] {
+        let e = reader.subscribe(since).unwrap_err();
+        assert!(e.message().contains("history_begins_after_epoch=`3`"), "{since:?}: {e}");
+    }
+    let mut from_there = reader.subscribe(Since::Epoch(3)).unwrap();
+    assert_eq!(from_there.next().await.unwrap().unwrap().0, 4);
     // A reader that opens the view later knows the horizon too.
     let reopened = ViewReader::open(writer.shared().storage.clone(), view(), clock).await.unwrap();
     assert!(reopened.provider(Read::AsOf(fourth - HOUR_US)).is_err());

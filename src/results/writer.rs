@@ -58,13 +58,15 @@ pub(super) struct Rearrangement {
     pub tables: BTreeMap<TableId, TableChange>,
     /// The history horizon, if later than it was.
     pub horizon_us: i64,
+    /// The last epoch of which versions are forgotten, if later than it was.
+    pub horizon_epoch: u64,
     /// Files removed at or before this stamp have been deleted.
     pub vacuumed_us: i64,
 }
 
 impl Default for Rearrangement {
     fn default() -> Self {
-        Self { tables: BTreeMap::new(), horizon_us: i64::MIN, vacuumed_us: i64::MIN }
+        Self { tables: BTreeMap::new(), horizon_us: i64::MIN, horizon_epoch: 0, vacuumed_us: i64::MIN }
     }
 }
 
@@ -285,6 +287,7 @@ impl ViewWriter {
         let stamp = Stamp { epoch: self.next_epoch(), us: in_flight.0.take_stamp() };
         let mut manifest = self.manifest(stamp, change.tables);
         manifest.horizon_us = manifest.horizon_us.max(change.horizon_us);
+        manifest.horizon_epoch = manifest.horizon_epoch.max(change.horizon_epoch);
         manifest.vacuumed_us = manifest.vacuumed_us.max(change.vacuumed_us);
         self.publish(manifest, Vec::new()).await?;
         Ok(true)
@@ -434,6 +437,7 @@ impl ViewWriter {
             columns: self.shared.stored.columns(),
             counts: self.counts.clone(),
             horizon_us: self.shared.state().horizon_us,
+            horizon_epoch: self.shared.state().horizon_epoch,
             vacuumed_us: self.shared.state().vacuumed_us,
             job: self.job.clone(),
         }
