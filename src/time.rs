@@ -26,6 +26,10 @@ pub const HOUR_US: i64 = 60 * MINUTE_US;
 /// Microseconds in 24 hours. A local day can be shorter or longer.
 pub const DAY_US: i64 = 24 * HOUR_US;
 
+/// The instants a row may hold: the years 0001 to 9999, UTC. Readers of the result tables show no others, and one wrong
+/// digit in a file would otherwise move a watermark further than any row can follow.
+pub const YEARS_US: std::ops::RangeInclusive<i64> = -62_135_596_800_000_000..=253_402_300_799_999_999;
+
 /// Why a text or an integer is not an instant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

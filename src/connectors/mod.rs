@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{BooleanArray, RecordBatch};
+use arrow::compute::filter_record_batch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use futures::future::BoxFuture;
@@ -41,6 +42,8 @@ pub use memory::MemorySource;
 pub use push::{PushHandle, PushOptions, PushSource};
 pub use registry::ConnectorRegistry;
 pub use stdin::StdinSource;
+
+pub(crate) use formats::{RowError, row_as_json};
 
 /// Whether a source ends by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -180,6 +183,30 @@ pub struct SourceBatch {
     pub bytes: u64,
     /// Where reading goes on after this batch.
     pub next: Position,
+}
+
+impl SourceBatch {
+    /// Rows with an instant that no row may hold (T1), and why. What the engine's own formats read has none: this is for
+    /// rows that come as they are, from a program or from a source of its own.
+    ///
+    /// # Errors
+    /// `Internal` if a column is none that a source may have.
+    pub(crate) fn beyond_years(&self) -> Result<BTreeMap<usize, RowError>> {
+        formats::beyond_years(&self.rows)
+    }
+
+    /// The batch without the rows of `bad`.
+    pub(crate) fn without(self, bad: &BTreeMap<usize, RowError>) -> Result<Self> {
+        if bad.is_empty() {
+            return Ok(self);
+        }
+        let rows = 0..self.rows.num_rows();
+        let offsets = rows.clone().filter(|row| !bad.contains_key(row)).map(|row| self.offsets.get(row)).collect();
+        let keep: BooleanArray = rows.map(|row| Some(!bad.contains_key(&row))).collect();
+        let kept = filter_record_batch(&self.rows, &keep)
+            .map_err(|e| Error::internal("could not take rows out of a batch").with_source(e))?;
+        Ok(Self { rows: kept, offsets: Offsets::Each(offsets), ..self })
+    }
 }
 
 /// Counts of things that happened while reading and that are no rejects. They are summed, never judged.

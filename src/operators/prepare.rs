@@ -16,9 +16,10 @@ use super::eval::{FailedRow, batch_of, evaluate, evaluate_all, evaluate_conditio
 use super::graph::{SourceSpec, WatermarkPlan};
 use super::rows::RowsOperator;
 use super::static_join::StaticJoin;
-use crate::connectors::{Notes, Offsets, Position, Reject, RejectReason, SourceBatch};
+use crate::connectors::{Notes, Offsets, Position, Reject, RejectReason, SourceBatch, row_as_json};
 use crate::error::{Error, Result};
 use crate::state::Layout;
+use crate::time::YEARS_US;
 use crate::watermark::{self, Strategy};
 
 /// One row-by-row step between a source and its window.
@@ -120,7 +121,7 @@ impl Prepare {
     /// # Errors
     /// Only what is no single row's fault. Bad rows become rejects.
     pub fn prepare(&self, split: i32, now_us: i64, batch: SourceBatch) -> Result<Prepared> {
-        let SourceBatch { rows, offsets, mut rejects, notes, bytes, next } = batch;
+        let SourceBatch { rows, offsets, mut rejects, notes, bytes, next } = self.within_years(batch)?;
         let (raw, offsets) = self.computed(split, rows, offsets, &mut rejects)?;
         let (raw, offsets) = self.timely(now_us, raw, offsets, &mut rejects)?;
         let marks = self.marks(now_us, &raw)?;
@@ -136,6 +137,16 @@ impl Prepare {
         }
         rejects.sort_by_key(|reject| reject.offset);
         Ok(Prepared { raw, offsets, marks, rows, times, origin: flow.origin, failed, rejects, notes, bytes, next })
+    }
+
+    /// Sets rows aside that hold an instant beyond the years (T1).
+    fn within_years(&self, mut batch: SourceBatch) -> Result<SourceBatch> {
+        let beyond = batch.beyond_years()?;
+        for (row, error) in &beyond {
+            let why = (error.reason, error.message.clone());
+            batch.rejects.push(self.reject_row(&batch.rows, *row as u32, batch.offsets.get(*row), why));
+        }
+        batch.without(&beyond)
     }
 
     /// Physical columns to the node's columns.
@@ -170,7 +181,7 @@ impl Prepare {
         Ok((batch_of(&self.schema, columns, n)?, offsets))
     }
 
-    /// Sets rows aside whose event time is NULL or too far in the future (T8).
+    /// Sets rows aside whose event time is NULL, beyond the years, or too far in the future (T8).
     fn timely(
         &self,
         now_us: i64,
@@ -180,15 +191,20 @@ impl Prepare {
     ) -> Result<(RecordBatch, Offsets)> {
         let Some(column) = self.spec.event_time else { return Ok((raw, offsets)) };
         let times = raw.column(column).as_primitive::<TimestampMicrosecondType>();
-        let latest = self.spec.max_future_us.map_or(i64::MAX, |ahead| now_us.saturating_add(ahead));
-        let max = times.values().iter().copied().max().unwrap_or(i64::MIN);
-        if times.null_count() == 0 && max <= latest {
+        let (first, last) = (*YEARS_US.start(), *YEARS_US.end());
+        let latest = self.spec.max_future_us.map_or(last, |ahead| now_us.saturating_add(ahead).min(last));
+        let is_good = |ts: i64| first <= ts && ts <= latest;
+        // No early end, so that several values are compared at a time.
+        if times.null_count() == 0 && times.values().iter().fold(true, |good, ts| good & is_good(*ts)) {
             return Ok((raw, offsets));
         }
-        let good: BooleanArray = times.iter().map(|ts| Some(ts.is_some_and(|ts| ts <= latest))).collect();
+        let good: BooleanArray = times.iter().map(|ts| Some(ts.is_some_and(is_good))).collect();
         for row in (0..raw.num_rows()).filter(|row| !good.value(*row)) {
             let why = match times.is_null(row) {
                 true => (RejectReason::NullTime, "the event time is NULL".to_owned()),
+                false if !YEARS_US.contains(&times.value(row)) => {
+                    (RejectReason::Range, "the event time is out of range: years are 0001 to 9999".to_owned())
+                }
                 false => (RejectReason::Future, self.future_text(times.value(row), now_us)),
             };
             rejects.push(self.reject_row(&raw, row as u32, offsets.get(row), why));
@@ -272,7 +288,7 @@ impl Prepare {
     ) -> Reject {
         let place = format!("{} row {offset}", self.spec.name);
         let row = self.as_declared(rows).slice(row as usize, 1);
-        Reject { offset, reason, message, place, raw: as_json(&row) }
+        Reject { offset, reason, message, place, raw: row_as_json(&row) }
     }
 
     /// Rows of the node with their columns in the order of the declaration; others as they are.
@@ -354,21 +370,4 @@ impl Flow {
 
 fn computation(error: &Error) -> (RejectReason, String) {
     (RejectReason::Computation, error.message().to_owned())
-}
-
-/// One row as JSON, or as close to it as its types allow.
-fn as_json(row: &RecordBatch) -> String {
-    let mut writer = arrow::json::LineDelimitedWriter::new(Vec::new());
-    let written = writer.write(row).and_then(|()| writer.finish());
-    match written {
-        Ok(()) => String::from_utf8_lossy(&writer.into_inner()).trim_end().to_owned(),
-        Err(_) => {
-            let fields = row.schema();
-            let cells = fields.fields().iter().zip(row.columns()).map(|(field, column)| {
-                let value = arrow::util::display::array_value_to_string(column, 0).unwrap_or_default();
-                format!("{}: {value}", field.name())
-            });
-            cells.collect::<Vec<_>>().join(", ")
-        }
-    }
 }

@@ -7,16 +7,19 @@ use arrow::array::{Int32Array, Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Schema, SchemaRef, TimeUnit};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::{DFSchema, Result as DfResult};
+use datafusion::common::stats::Precision;
+use datafusion::common::{DFSchema, Result as DfResult, ScalarValue, Statistics};
 use datafusion::datasource::TableType;
 use datafusion::datasource::file_format::parquet::ParquetFormat;
 use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
+use datafusion::logical_expr::{Expr, Operator, TableProviderFilterPushDown};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::Column as PhysicalColumn;
+use datafusion::physical_expr::expressions::{Column as PhysicalColumn, IsNullExpr, Literal, binary};
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use futures::future::{BoxFuture, FutureExt, ready};
@@ -27,6 +30,7 @@ use super::source_table::{ColumnValue, SourceTable, compile};
 use crate::connectors::{DecodeJob, DecodePool, ReadOptions, Source, SourceBatch, Split, SplitEvent, SplitReader};
 use crate::error::{Error, Result};
 use crate::operators::graph::SourceSpec;
+use crate::time::YEARS_US;
 
 /// Where a batch plan decodes, as a session extension (`SessionConfig::with_extension`). Without one a partition decodes
 /// on the thread that reads it.
@@ -140,7 +144,49 @@ pub(super) async fn scan(
         })
         .collect::<Result<Vec<_>>>()
         .map_err(external)?;
-    Ok(Arc::new(ProjectionExec::try_new(columns, scan)?))
+    let plan: Arc<dyn ExecutionPlan> = Arc::new(ProjectionExec::try_new(columns, scan)?);
+    // The connector has looked at what it reads itself.
+    let computed = |column: usize| matches!(table.columns()[column].value, ColumnValue::Computed(_));
+    let event_time = table.watermark().map(|watermark| watermark.column).filter(|column| computed(*column));
+    within_years(plan, (0..wanted.len()).filter(|at| Some(wanted[*at]) == event_time))
+}
+
+/// `plan` without the rows that have an instant beyond the years in one of `columns`: a stream rejects them (T1).
+fn within_years(
+    plan: Arc<dyn ExecutionPlan>,
+    columns: impl IntoIterator<Item = usize>,
+) -> DfResult<Arc<dyn ExecutionPlan>> {
+    let schema = plan.schema();
+    let instant = |us: &i64| {
+        let instant = ScalarValue::TimestampMicrosecond(Some(*us), Some("UTC".into()));
+        Arc::new(Literal::new(instant)) as Arc<dyn PhysicalExpr>
+    };
+    let mut good: Option<Arc<dyn PhysicalExpr>> = None;
+    for column in columns {
+        let value: Arc<dyn PhysicalExpr> = Arc::new(PhysicalColumn::new(schema.field(column).name(), column));
+        let from = binary(Arc::clone(&value), Operator::GtEq, instant(YEARS_US.start()), &schema)?;
+        let to = binary(Arc::clone(&value), Operator::LtEq, instant(YEARS_US.end()), &schema)?;
+        let within = binary(from, Operator::And, to, &schema)?;
+        let within = binary(Arc::new(IsNullExpr::new(value)), Operator::Or, within, &schema)?;
+        good = Some(match good {
+            Some(others) => binary(others, Operator::And, within, &schema)?,
+            None => within,
+        });
+    }
+    Ok(match good {
+        Some(good) => Arc::new(FilterExec::try_new(good, plan)?),
+        None => plan,
+    })
+}
+
+/// Whether the files' own statistics say that `column` of `plan` holds no instant beyond the years.
+fn is_within_years(statistics: &Statistics, column: usize) -> bool {
+    let Some(known) = statistics.column_statistics.get(column) else { return false };
+    let within = |bound: &Precision<ScalarValue>| match bound {
+        Precision::Exact(ScalarValue::TimestampMicrosecond(Some(us), _)) => YEARS_US.contains(us),
+        _ => false,
+    };
+    within(&known.min_value) && within(&known.max_value)
 }
 
 /// DataFusion's own scan, where the source is nothing but Parquet files that hold the columns wanted as declared.
@@ -171,7 +217,11 @@ async fn parquet(
         ListingTableConfig::new_with_multi_paths(urls).with_listing_options(options).with_schema(Arc::clone(schema));
     let order: Vec<usize> =
         wanted.iter().map(|column| schema.index_of(table.columns()[*column].field.name())).collect::<Result<_, _>>()?;
-    ListingTable::try_new(config)?.scan(state, Some(&order), filters, None).await.map(Some)
+    let plan = ListingTable::try_new(config)?.scan(state, Some(&order), filters, None).await?;
+    let statistics = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new())?;
+    let fields = plan.schema();
+    let instants = (0..order.len()).filter(|at| matches!(fields.field(*at).data_type(), DataType::Timestamp(_, _)));
+    within_years(plan, instants.filter(|at| !is_within_years(&statistics, *at))).map(Some)
 }
 
 /// Whether reading `file` as `declared` is the same values: only the representation of texts and the zone of instants
@@ -217,6 +267,8 @@ impl PartitionStream for SplitStream {
             loop {
                 match reader.next().await.map_err(external)? {
                     SplitEvent::Rows(batch) if batch.rows.num_rows() > 0 => {
+                        let beyond = batch.beyond_years().map_err(external)?;
+                        let batch = batch.without(&beyond).map_err(external)?;
                         if let Some(read) = &read {
                             read.add(batch.rows.num_rows());
                         }

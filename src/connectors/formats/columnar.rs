@@ -11,9 +11,8 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Fields};
-use arrow::json::LineDelimitedWriter;
 
-use super::{Origin, RAW_BYTES_MAX, RawRows, RowErrors, Wanted, convert};
+use super::{Origin, RawRows, RowErrors, Wanted, convert, row_as_json};
 use crate::connectors::{ColumnDefinition, SourceBatch};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -86,14 +85,7 @@ impl Origin for RowOrigin<'_> {
     }
 
     fn raw(&self, record: usize) -> String {
-        let mut json = Vec::new();
-        let mut writer = LineDelimitedWriter::new(&mut json);
-        let written = writer.write(&self.decoded.slice(record, 1)).and_then(|()| writer.finish());
-        json.truncate(RAW_BYTES_MAX);
-        match written {
-            Ok(()) => String::from_utf8_lossy(json.trim_ascii_end()).into_owned(),
-            Err(_) => String::new(),
-        }
+        row_as_json(&self.decoded.slice(record, 1))
     }
 }
 

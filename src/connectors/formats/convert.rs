@@ -4,6 +4,7 @@
 //! SQL calls a conversion stays allowed: digits below a DECIMAL's scale are rounded, an integer may become a DOUBLE.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::sync::Arc;
 
 use arrow::array::{
@@ -23,7 +24,7 @@ use super::{RowError, numbers};
 use crate::connectors::RejectReason;
 use crate::connectors::definition::{instant, instant_field, instant_type};
 use crate::error::{Error, ErrorKind, Result};
-use crate::time::{DAY_US, Gap, Local, Unit, to_instant};
+use crate::time::{DAY_US, Gap, Local, Unit, YEARS_US, to_instant};
 
 /// The rows of a batch that could not be converted, each with its first error.
 #[derive(Debug, Default)]
@@ -85,7 +86,7 @@ pub(super) fn convert(
 ) -> Result<ArrayRef> {
     use DataType::{FixedSizeList, LargeList, List, Map, Struct, Timestamp, Utf8};
     let target = instant_type(declared);
-    if *array.data_type() == target {
+    if *array.data_type() == target && !holds_instants(&target) {
         return Ok(Arc::clone(array));
     }
     match (array.data_type(), declared) {
@@ -112,6 +113,19 @@ pub(super) fn convert(
         }
         (Map(_, _), Map(entries, sorted)) => convert_map(array.as_map(), entries, *sorted, zone, errors),
         _ => cast_checked(array, &target, errors),
+    }
+}
+
+/// Whether there is an instant in it, however deep.
+pub(super) fn holds_instants(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Timestamp(_, _) => true,
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::FixedSizeList(item, _)
+        | DataType::Map(item, _) => holds_instants(item.data_type()),
+        DataType::Struct(fields) => fields.iter().any(|field| holds_instants(field.data_type())),
+        _ => false,
     }
 }
 
@@ -173,8 +187,7 @@ fn to_instants(
             let local = stored_zone.is_none() && *zone != TimeZone::UTC;
             if stored == TimeUnit::Microsecond && !local {
                 // The same numbers under another name.
-                let times = array.as_primitive::<TimestampMicrosecondType>().clone();
-                return Ok(Arc::new(times.with_timezone("UTC")));
+                return Ok(in_years(array.as_primitive::<TimestampMicrosecondType>().clone(), errors));
             }
             let integers = integers()?;
             Ok(instants_of(integers.as_primitive::<Int64Type>(), errors, |v| {
@@ -216,10 +229,30 @@ fn instants(
             if text.is_null(row) {
                 return None;
             }
-            read(text.value(row)).map_err(|e| errors.add(row, "", e)).ok()
+            let read = read(text.value(row)).and_then(|us| match YEARS_US.contains(&us) {
+                true => Ok(us),
+                false => Err(beyond_years(text.value(row))),
+            });
+            read.map_err(|e| errors.add(row, "", e)).ok()
         })
         .collect();
     Arc::new(array.with_timezone("UTC"))
+}
+
+fn beyond_years(value: impl Display) -> RowError {
+    let message = format!("`{value}` is out of range for a time: years are 0001 to 9999");
+    RowError { reason: RejectReason::Range, message }
+}
+
+/// Instants as they are, those beyond the years noted.
+fn in_years(times: TimestampMicrosecondArray, errors: &mut RowErrors) -> ArrayRef {
+    // No early end, so that the usual column, in which nothing is found, is looked through several values at a time.
+    if times.values().iter().fold(false, |found, us| found | !YEARS_US.contains(us)) {
+        for row in (0..times.len()).filter(|row| times.is_valid(*row) && !YEARS_US.contains(&times.value(*row))) {
+            errors.add(row, "", beyond_years(times.value(row)));
+        }
+    }
+    Arc::new(times.with_timezone("UTC"))
 }
 
 fn instants_of(
@@ -227,11 +260,11 @@ fn instants_of(
     errors: &mut RowErrors,
     scale: impl Fn(i64) -> Option<i64>,
 ) -> ArrayRef {
-    let array = values.unary_opt::<_, TimestampMicrosecondType>(&scale);
+    let scale = |value| scale(value).filter(|us| YEARS_US.contains(us));
+    let array = values.unary_opt::<_, TimestampMicrosecondType>(scale);
     if array.null_count() > values.null_count() {
         for row in (0..values.len()).filter(|row| array.is_null(*row) && values.is_valid(*row)) {
-            let message = format!("`{}` is out of range for a time", values.value(row));
-            errors.add(row, "", RowError { reason: RejectReason::Range, message });
+            errors.add(row, "", beyond_years(values.value(row)));
         }
     }
     Arc::new(array.with_timezone("UTC"))

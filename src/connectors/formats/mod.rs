@@ -7,11 +7,13 @@
 //! Formats know nothing of files, offsets of a split, or threads: offsets in what they return count from 0 within the
 //! stretch they were given, and the reader moves them to their place.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
-use arrow::compute::filter;
+use arrow::compute::{cast, filter};
 use arrow::datatypes::{DataType, Schema, SchemaRef};
+use arrow::util::display::{ArrayFormatter, FormatOptions};
 use jiff::tz::TimeZone;
 
 use super::{ColumnDefinition, Notes, Offsets, Position, Reject, RejectReason, SourceBatch};
@@ -30,6 +32,7 @@ pub(super) mod text;
 mod time_text;
 
 use convert::RowErrors;
+use text::raw_text;
 
 /// Most bytes of raw text a reject keeps.
 const RAW_BYTES_MAX: usize = 64 << 10;
@@ -120,6 +123,53 @@ impl RawRows {
         let next = Position { offset: origin.records() as i64, token: String::new() };
         Ok(SourceBatch { rows: batch, offsets, rejects, notes: Notes::default(), bytes: 0, next })
     }
+}
+
+/// The rows of `rows`, ascending, with an instant that no row may hold (T1), and why. What the formats decode has none.
+///
+/// # Errors
+/// `Internal` if a column is no column.
+pub(crate) fn beyond_years(rows: &RecordBatch) -> Result<BTreeMap<usize, RowError>> {
+    let mut errors = RowErrors::default();
+    for (field, column) in rows.schema_ref().fields().iter().zip(rows.columns()) {
+        if convert::holds_instants(field.data_type()) {
+            let mut found = RowErrors::default();
+            convert::convert(column, field.data_type(), &TimeZone::UTC, &mut found)?;
+            for (row, error) in found.into_map() {
+                errors.add(row, field.name(), error);
+            }
+        }
+    }
+    Ok(errors.into_map())
+}
+
+/// One row as JSON, instants that no calendar shows as the numbers they are; or as close to it as its types allow.
+pub(crate) fn row_as_json(row: &RecordBatch) -> String {
+    let shown = with_numbers_for_instants(row);
+    let mut writer = arrow::json::LineDelimitedWriter::new(Vec::new());
+    match writer.write(&shown).and_then(|()| writer.finish()) {
+        Ok(()) => raw_text(writer.into_inner().trim_ascii_end()),
+        Err(_) => {
+            let cells = shown.schema_ref().fields().iter().zip(shown.columns()).map(|(field, column)| {
+                let value = arrow::util::display::array_value_to_string(column, 0).unwrap_or_default();
+                format!("{}: {value}", field.name())
+            });
+            cells.collect::<Vec<_>>().join(", ")
+        }
+    }
+}
+
+fn with_numbers_for_instants(row: &RecordBatch) -> RecordBatch {
+    let plain = FormatOptions::new();
+    let cell = |column: &ArrayRef| {
+        let unshown = matches!(column.data_type(), DataType::Timestamp(_, _))
+            && ArrayFormatter::try_new(column, &plain).is_ok_and(|f| f.value(0).try_to_string().is_err());
+        let number = if unshown { cast(column, &DataType::Int64).ok() } else { None };
+        number.unwrap_or_else(|| Arc::clone(column))
+    };
+    let schema = row.schema();
+    let cells = schema.fields().iter().zip(row.columns()).map(|(field, column)| (field.name(), cell(column), true));
+    RecordBatch::try_from_iter_with_nullable(cells).unwrap_or_else(|_| row.clone())
 }
 
 fn note_nulls(array: &ArrayRef, column: &str, errors: &mut RowErrors) {
