@@ -81,7 +81,7 @@ impl Engine {
     /// # Errors
     /// `Unavailable` from the store.
     pub(super) async fn hold(&self) -> Result<()> {
-        if self.inner.lease.renewing.lock().is_some() {
+        if self.inner.lease.renewing.lock().as_ref().is_some_and(|renewing| !renewing.has_ended()) {
             return Ok(());
         }
         let (storage, clock) = (self.inner.storage.clone(), self.inner.options.clock.clone());
@@ -90,8 +90,11 @@ impl Engine {
         let renew = Background::start(move || {
             let (storage, now_us, id) = (storage.clone(), clock.now_us(), id.clone());
             Box::pin(async move {
-                let known = storage.get(&path()).await.ok().flatten();
-                let known = known.and_then(|bytes| serde_json::from_slice::<Holder>(&bytes).ok());
+                let known = match storage.get(&path()).await {
+                    Ok(known) => known.and_then(|bytes| serde_json::from_slice::<Holder>(&bytes).ok()),
+                    // It may be another engine's by now, which is not to be taken from it.
+                    Err(_) => return Some(RENEWED_EVERY),
+                };
                 if known.is_some_and(|holder| holder.id != id) {
                     return None;
                 }

@@ -55,6 +55,7 @@ pub use builder::EngineBuilder;
 pub use catalog::NameKind;
 pub use query::StopHandle;
 pub use schedule::ScheduledRun;
+pub use show::LINES;
 pub use view::JobProgress;
 
 pub use crate::plan::from_datafusion as rows_error;
@@ -222,6 +223,7 @@ impl Engine {
             Statement::Explain { analyze, batch, statement } => self.explain(analyze, batch, *statement).await,
             Statement::ExplainView { batch, name } => self.explain_view(batch, &name).await,
             Statement::Describe { name } => self.describe(&name).await,
+            Statement::ShowCreate { name } => self.show_create(&name),
             Statement::Show(show) => self.show(show).await,
             Statement::Drop { kind, if_exists, name } => self.drop(kind, if_exists, name).await,
             Statement::Insert { source, columns, query, statement } => {

@@ -68,17 +68,18 @@ impl Engine {
     fn show_views(&self) -> Result<Outcome> {
         let views = self.inner.catalog.views();
         let macros = self.inner.catalog.macros();
-        let mut rows: Vec<[Option<String>; 4]> = Vec::new();
+        let mut rows: Vec<[Option<String>; 7]> = Vec::new();
         for (name, view) in views {
             let state = view_state(&view, &JobRecord::read(&view.reader.job())?);
-            let policy = explain::policy(&view.graph.policy);
-            rows.push([Some(name), Some("materialized".into()), Some(state.into()), Some(one_line(&policy))]);
+            let [lateness, late, expired, emit] = explain::policy(&view.graph.policy).map(|(_, rule)| Some(rule));
+            rows.push([Some(name), Some("materialized".into()), Some(state.into()), lateness, late, expired, emit]);
         }
         for (name, _) in macros {
-            rows.push([Some(name), Some("macro".into()), None, None]);
+            rows.push([Some(name), Some("macro".into()), None, None, None, None, None]);
         }
+        let names = ["view", "kind", "state", "allowed_lateness", "on_late", "on_expired", "emit"];
         let column = |i: usize| Column::Text(rows.iter().map(|row| row[i].clone()).collect());
-        table(vec![("view", column(0)), ("kind", column(1)), ("state", column(2)), ("policy", column(3))])
+        table(names.into_iter().enumerate().map(|(i, name)| (name, column(i))).collect())
     }
 
     async fn show_jobs(&self) -> Result<Outcome> {
@@ -149,6 +150,12 @@ impl Engine {
         }
     }
 
+    pub(super) fn show_create(&self, name: &Spanned<String>) -> Result<Outcome> {
+        let text = self.inner.catalog.definition(&name.node);
+        let text = text.ok_or_else(|| self.unknown("source or view", &name.node).at(name.position))?;
+        Ok(lines("statement", &format!("{};", text.trim_end().trim_end_matches(';'))))
+    }
+
     pub(super) async fn describe(&self, name: &Spanned<String>) -> Result<Outcome> {
         let columns = match self.inner.catalog.source_entry(&name.node) {
             Some(source) => {
@@ -200,7 +207,7 @@ impl Engine {
         if !streams {
             let frame = self.batch(&query.query).await?.explain(false, analyze).map_err(from_datafusion)?;
             let parts = frame.collect().await.map_err(from_datafusion)?;
-            return plan_rows(&explain::batch(&parts).map_err(from_datafusion)?);
+            return Ok(lines("plan", &explain::batch(&parts).map_err(from_datafusion)?));
         }
         if analyze {
             return Err(Error::unsupported("EXPLAIN ANALYZE of a streaming query")
@@ -211,7 +218,7 @@ impl Engine {
 
     async fn explain_stream(&self, query: &StreamQuery) -> Result<Outcome> {
         let state = format!("in memory; results: {}", self.inner.storage.location());
-        plan_rows(&self.planner().explain_stream(query, &state).await?)
+        Ok(lines("plan", &self.planner().explain_stream(query, &state).await?))
     }
 
     /// What EXPLAIN says of the statement that made a view.
@@ -222,9 +229,15 @@ impl Engine {
     }
 }
 
-/// A plan as rows of one column, a line each.
-fn plan_rows(text: &str) -> Result<Outcome> {
-    table(vec![("plan", Column::Text(text.lines().map(|line| Some(line.to_owned())).collect()))])
+/// Key of the schema metadata of an answer that is a text: one column, a line of it in each row.
+pub const LINES: &str = "highwater.lines";
+
+/// `text`, a line in each row.
+fn lines(name: &str, text: &str) -> Outcome {
+    let array: ArrayRef = Arc::new(StringArray::from_iter_values(text.lines().collect::<Vec<_>>()));
+    let schema = Schema::new(vec![Field::new(name, array.data_type().clone(), true)]);
+    let schema = Arc::new(schema.with_metadata([(LINES.to_owned(), String::new())].into()));
+    rows_once(RecordBatch::try_new(schema, vec![array]).expect("one column of the type it has"))
 }
 
 /// What the job of a view does, or why there is none.
@@ -259,10 +272,6 @@ pub(super) fn watermark_text(w: i64) -> Option<String> {
         watermark::END => Some("end of input".to_owned()),
         w => Some(format_us(w)),
     }
-}
-
-fn one_line(text: &str) -> String {
-    text.lines().map(str::trim).collect::<Vec<_>>().join(", ")
 }
 
 /// A type as our SQL spells it, where it does.

@@ -1,6 +1,6 @@
 //! What a view's job writes: its epochs, each with the state to go on from.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use arrow::array::{
@@ -23,6 +23,9 @@ use crate::runtime::{EpochOutput, ResultSink};
 use crate::storage::Storage;
 use crate::watermark;
 use crate::window::Window;
+
+/// Ends of windows that are looked up one by one: as many as DataFusion compares with a file's statistics.
+const LISTED_MAX: usize = 20;
 
 /// Writes a view's epochs to its store.
 pub(super) struct ViewSink {
@@ -120,11 +123,16 @@ impl Drop for ViewSink {
 impl ViewSink {
     /// Adds what is stored of windows that the job had forgotten.
     async fn completed(&self, mut windows: Vec<(Window, WindowStatus)>) -> Result<Vec<(Window, WindowStatus)>> {
-        let ends = windows.iter().filter(|(_, status)| status.partial).map(|(window, _)| window.end);
-        let (Some(first), Some(last)) = (ends.clone().min(), ends.max()) else { return Ok(windows) };
+        let ends: BTreeSet<i64> =
+            windows.iter().filter(|(_, status)| status.partial).map(|(window, _)| window.end).collect();
+        let (Some(first), Some(last)) = (ends.first().copied(), ends.last().copied()) else { return Ok(windows) };
         let bound = |us: i64| lit(ScalarValue::TimestampMicrosecond(Some(us), Some("UTC".into())));
         let stored = self.context.read_table(self.writer.reader().provider(Read::Windows)?).map_err(from_datafusion)?;
-        let wanted = col("window_end").between(bound(first), bound(last));
+        // A few windows may lie years apart; of a list this short the files without any of them are not opened.
+        let wanted = match ends.len() <= LISTED_MAX {
+            true => col("window_end").in_list(ends.into_iter().map(bound).collect(), false),
+            false => col("window_end").between(bound(first), bound(last)),
+        };
         let stored = stored.filter(wanted).map_err(from_datafusion)?.collect().await.map_err(from_datafusion)?;
         let mut partial: HashMap<Window, &mut WindowStatus> =
             windows.iter_mut().filter(|(_, status)| status.partial).map(|(w, status)| (*w, status)).collect();

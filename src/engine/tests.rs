@@ -444,6 +444,24 @@ async fn c37_a_split_found_later_is_read_from_its_beginning() {
     engine.shutdown().await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn late_rows_of_sessions_are_in_the_progress() {
+    let engine = engine().await;
+    done(&engine, ORDERS).await.unwrap();
+    let sessions = "CREATE MATERIALIZED VIEW v AS SELECT k, count(*) AS n \
+                    FROM SESSION(TABLE orders PARTITION BY k, DESCRIPTOR(ts), INTERVAL '10 seconds') \
+                    GROUP BY k, window_start, window_end ALLOWED LATENESS INTERVAL '1 hour'";
+    done(&engine, sessions).await.unwrap();
+    let orders = engine.push_handle("orders").unwrap();
+    orders.push(rows(0..5)).await.unwrap();
+    orders.push(rows(100..101)).await.unwrap();
+    orders.push(rows(7..8)).await.unwrap();
+    engine.epoch("v").await.unwrap();
+    let progress = &engine.progress()[0];
+    assert_eq!((progress.rows, progress.late, progress.expired), (7, 1, 0));
+    engine.shutdown().await.unwrap();
+}
+
 /// Rows of a stream that is left running, up to its `n`-th.
 async fn first_of(outcome: Outcome, n: usize) -> Vec<String> {
     let Outcome::Stream { mut rows, stop, .. } = outcome else { panic!("a stream") };

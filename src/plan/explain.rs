@@ -44,7 +44,7 @@ pub fn stream(graph: &OperatorGraph, state: &str) -> String {
         text.push('\n');
     }
     if graph.nodes.iter().any(|node| matches!(node.operator, Operator::Window(_))) {
-        text += &policy(&graph.policy);
+        text.extend(policy(&graph.policy).map(|(rule, says)| format!("{rule}: {says}\n")));
         writeln!(text, "state: {state}").expect("writing to a String does not fail");
     }
     text += "operators:\n";
@@ -153,8 +153,8 @@ pub fn micros(us: i64) -> String {
     Interval { months: 0, days: us / DAY_US, micros: us % DAY_US }.to_string()
 }
 
-/// What happens to late and expired rows, and when results appear: one line per rule.
-pub fn policy(policy: &Policy) -> String {
+/// What happens to late and expired rows, and when results appear: the name of each rule and what it says.
+pub fn policy(policy: &Policy) -> [(&'static str, String); 4] {
     let late = match policy.on_late {
         _ if policy.allowed_lateness_us == 0 => "no row is late: L is zero".to_owned(),
         OnLate::Update { max_updates: None } => "UPDATE".to_owned(),
@@ -176,10 +176,8 @@ pub fn policy(policy: &Policy) -> String {
         }
         Emit::OnExpiry => "ON EXPIRY".to_owned(),
     };
-    format!(
-        "allowed lateness: {}\non late: {late}\non expired: {expired}\nemit: {emit}\n",
-        micros(policy.allowed_lateness_us)
-    )
+    let lateness = micros(policy.allowed_lateness_us);
+    [("allowed lateness", lateness), ("on late", late), ("on expired", expired), ("emit", emit)]
 }
 
 fn recompute(every: Option<Interval>) -> String {

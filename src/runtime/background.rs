@@ -51,6 +51,11 @@ impl Background {
         self.wake.notify_one();
     }
 
+    /// Whether it has said that it is done for good.
+    pub fn has_ended(&self) -> bool {
+        self.task.is_finished()
+    }
+
     /// Stops it and waits until it has.
     pub async fn stop(self) {
         self.stop.send_replace(true);

@@ -126,8 +126,8 @@ impl Progress {
         self.watermark.store(w, Ordering::Relaxed);
     }
 
-    pub fn add_counts(&self, counts: &FateCounts) {
-        self.counts.lock().add(counts);
+    pub fn set_counts(&self, counts: &FateCounts) {
+        *self.counts.lock() = counts.clone();
     }
 
     pub fn set_inputs(&self, splits: Vec<SplitProgress>, sources: Vec<SourceProgress>) {
@@ -396,7 +396,7 @@ async fn start(
     if let (Some(state), Some(recovered)) = (state, &recovered) {
         let sessions = restore_workers(&mut workers, told_w, recovered)?;
         results.restore(state, recovered, sessions)?;
-        progress.add_counts(&recovered.counts);
+        progress.set_counts(&recovered.counts);
     }
     // Early values may be owed that the epoch before had not published.
     let owes = !results.versions.is_empty();

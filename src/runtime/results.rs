@@ -137,7 +137,11 @@ pub(super) async fn run(
                 progress.add_held(results.rows_since(known));
                 None
             }
-            Step::Epoch(facts) => Some(results.on_epoch(*facts)?),
+            Step::Epoch(facts) => {
+                let epoch = results.on_epoch(*facts)?;
+                progress.set_counts(&results.counts);
+                Some(epoch)
+            }
         };
         if at_once && !results.versions.is_empty() {
             let versions = std::mem::take(&mut results.versions);

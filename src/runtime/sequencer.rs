@@ -477,7 +477,6 @@ impl SequencerTask {
             counts.add(&judged);
             windows = per_window;
         }
-        self.progress.add_counts(&counts);
         let facts = EpochFacts {
             early,
             counts,

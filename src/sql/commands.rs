@@ -77,15 +77,7 @@ pub(super) fn explain(cursor: &mut Cursor<'_, '_>) -> Result<Statement> {
 
 /// `DESCRIBE name`. Names of several parts and queries are DataFusion's.
 pub(super) fn describe(cursor: &mut Cursor<'_, '_>) -> Result<Statement> {
-    let kinds = ["MATERIALIZED VIEW", "VIEW", "SOURCE", "STREAM", "TABLE"];
-    let kind_words = kinds
-        .iter()
-        .map(|kind| kind.split(' ').count())
-        .zip(kinds)
-        .find(|(words, kind)| {
-            kind.split(' ').enumerate().all(|(i, w)| cursor.is_word(1 + i, w)) && !cursor.ends_at(1 + words)
-        })
-        .map_or(0, |(words, _)| words);
+    let kind_words = kind_words(cursor, 1);
     let dotted = cursor.peek(2 + kind_words).token == Token::Period;
     let query = ["SELECT", "WITH", "VALUES"].iter().any(|w| cursor.is_word(1, w) && !cursor.ends_at(2));
     if dotted || query {
@@ -93,6 +85,16 @@ pub(super) fn describe(cursor: &mut Cursor<'_, '_>) -> Result<Statement> {
     }
     cursor.skip(1 + kind_words);
     Ok(Statement::Describe { name: cursor.existing_name("the name of a source, view or table")? })
+}
+
+/// How many words at `at` say what kind of thing the name behind them is.
+fn kind_words(cursor: &Cursor<'_, '_>, at: usize) -> usize {
+    let is_at = |kind: &&str| {
+        let words = kind.split(' ').count();
+        kind.split(' ').enumerate().all(|(i, word)| cursor.is_word(at + i, word)) && !cursor.ends_at(at + words)
+    };
+    let kinds = ["MATERIALIZED VIEW", "VIEW", "SOURCE", "STREAM", "TABLE"];
+    kinds.iter().find(|kind| is_at(kind)).map_or(0, |kind| kind.split(' ').count())
 }
 
 /// `SHOW …`: ours, else DataFusion's (`SHOW TABLES`, `SHOW ALL`, `SHOW datafusion.…`).
@@ -115,8 +117,23 @@ pub(super) fn show(cursor: &mut Cursor<'_, '_>) -> Result<Statement> {
     if cursor.eat("SHOW LATENESS") {
         return Ok(Statement::Show(Show::Lateness { of: of_name(cursor)? }));
     }
-    let words =
-        ["SOURCES", "VIEWS", "JOBS", "SCHEDULES", "WATERMARKS", "LATENESS", "TABLES", "COLUMNS", "FUNCTIONS", "ALL"];
+    if cursor.eat("SHOW CREATE") {
+        cursor.skip(kind_words(cursor, 0));
+        return Ok(Statement::ShowCreate { name: cursor.existing_name("the name of a source or view")? });
+    }
+    let words = [
+        "CREATE",
+        "SOURCES",
+        "VIEWS",
+        "JOBS",
+        "SCHEDULES",
+        "WATERMARKS",
+        "LATENESS",
+        "TABLES",
+        "COLUMNS",
+        "FUNCTIONS",
+        "ALL",
+    ];
     let misspelt = cursor.ends_at(2) && cursor.word(1).is_some_and(|w| nearest(w, &words).is_some());
     if misspelt || cursor.ends_at(1) {
         cursor.skip(1);

@@ -83,6 +83,11 @@ pub enum Statement {
         /// A source, view, table, or a part of a view such as `v$late`.
         name: Spanned<String>,
     },
+    /// `SHOW CREATE [kind] name`.
+    ShowCreate {
+        /// A source or view.
+        name: Spanned<String>,
+    },
     /// `SHOW SOURCES | VIEWS | JOBS | SCHEDULES | WATERMARKS | LATENESS`. Other `SHOW`s are DataFusion's.
     Show(Show),
     /// `DROP SOURCE | MATERIALIZED VIEW | VIEW | TABLE | SCHEDULE [IF EXISTS] name`.
@@ -167,6 +172,7 @@ impl Statement {
                 | Self::Explain { .. }
                 | Self::ExplainView { .. }
                 | Self::Describe { .. }
+                | Self::ShowCreate { .. }
                 | Self::Show(_)
                 | Self::Passthrough(_)
         )

@@ -19,6 +19,7 @@ use arrow::util::display::{DurationFormat, FormatOptions};
 use clap::ValueEnum;
 
 use super::report::Style;
+use crate::engine::LINES;
 
 /// How result rows are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -62,7 +63,7 @@ pub fn row_writer(
     style: Style,
 ) -> Box<dyn RowWriter> {
     match format {
-        Format::Table if is_plan(schema) => Box::new(PlanWriter),
+        Format::Table if schema.metadata().contains_key(LINES) => Box::new(LinesWriter),
         Format::Table if expanded => Box::new(expanded::ExpandedWriter::new(schema, style)),
         Format::Table => Box::new(table::TableWriter::new(schema.clone(), arrival, style)),
         Format::Csv => Box::new(csv::CsvWriter::new(schema.clone())),
@@ -72,15 +73,10 @@ pub fn row_writer(
     }
 }
 
-/// Whether the rows are the lines of a plan.
-fn is_plan(schema: &SchemaRef) -> bool {
-    matches!(schema.fields().as_ref(), [only] if only.name() == "plan" && only.data_type() == &DataType::Utf8)
-}
+/// A plan, or a statement, as the text it is.
+struct LinesWriter;
 
-/// A plan as the text it is.
-struct PlanWriter;
-
-impl RowWriter for PlanWriter {
+impl RowWriter for LinesWriter {
     fn write(&mut self, batch: &RecordBatch, out: &mut dyn Write) -> io::Result<()> {
         for line in batch.column(0).as_string::<i32>().iter().flatten() {
             writeln!(out, "{line}")?;

@@ -180,8 +180,8 @@ EMIT CHANGES EVERY INTERVAL '10 seconds';",
     },
     Clause {
         name: "SHOW",
-        syntax: "SHOW SOURCES | VIEWS | JOBS | WATERMARKS [name] | LATENESS [view]",
-        meaning: "What there is, how far it is, and the fate of every row read.",
+        syntax: "SHOW SOURCES | VIEWS | JOBS | WATERMARKS [name] | LATENESS [view] | CREATE name",
+        meaning: "What there is, how far it is, the fate of every row read, and the statement that made a source or view.",
         example: "SHOW LATENESS hourly_revenue;",
     },
     Clause {

@@ -178,6 +178,7 @@ pub const PHRASES: &[&str] = &[
     "ON LATE UPDATE",
     "ORDER BY ",
     "PARTITION BY ",
+    "SHOW CREATE ",
     "SHOW LATENESS",
     "SHOW SOURCES",
     "SHOW VIEWS",

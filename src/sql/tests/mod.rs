@@ -121,6 +121,7 @@ fn summary(statement: &Statement) -> String {
             summary(statement)
         ),
         Statement::ExplainView { batch, name } => format!("explain batch={batch} {}", name.node),
+        Statement::ShowCreate { name } => format!("show create {}", name.node),
         Statement::Describe { name } => format!("describe {}", name.node),
         Statement::Show(Show::Watermarks { of }) => format!("show watermarks {of:?}"),
         Statement::Show(Show::Lateness { of }) => format!("show lateness {of:?}"),

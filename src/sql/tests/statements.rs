@@ -39,6 +39,8 @@ fn statements_are_told_apart() {
         ("SHOW WATERMARKS", "show watermarks None"),
         ("SHOW WATERMARKS FOR Orders", "show watermarks Some(\"orders\")"),
         ("SHOW LATENESS", "show lateness None"),
+        ("SHOW CREATE MATERIALIZED VIEW v", "show create v"),
+        ("SHOW CREATE \"Table\"", "show create Table"),
         ("SHOW LATENESS v", "show lateness Some(\"v\")"),
         ("SHOW TABLES", "datafusion: SHOW TABLES"),
         ("SHOW ALL", "datafusion: SHOW ALL"),
@@ -107,7 +109,7 @@ fn wrong_statements_are_explained() {
         ),
         (
             "SHOW SORCES",
-            "syntax 1:6: expected SOURCES, VIEWS, JOBS, SCHEDULES, WATERMARKS, LATENESS, TABLES, COLUMNS, FUNCTIONS or ALL, \
+            "syntax 1:6: expected CREATE, SOURCES, VIEWS, JOBS, SCHEDULES, WATERMARKS, LATENESS, TABLES, COLUMNS, FUNCTIONS or ALL, \
              found `SORCES` (did you mean SOURCES?)",
         ),
         ("EXPLAIN", "syntax 1:8: expected a query to explain, found the end of the text (-)"),
