@@ -17,7 +17,7 @@ use crate::operators::graph::{
     AggregateInput, AggregateSpec, Node, Operator, OperatorGraph, Policy, RowsSpec, SourceSpec, StaticJoinSpec,
 };
 use crate::sql::statement::{Emit, Interval, OnExpired, OnLate};
-use crate::time::DAY_US;
+use crate::time::{DAY_US, format_us};
 use crate::watermark::Strategy;
 
 /// The operators of `graph`, in topological order, one per line.
@@ -102,16 +102,15 @@ fn source(spec: &SourceSpec, node: &Node) -> String {
 fn rows(spec: &RowsSpec, node: &Node) -> String {
     let mut parts = Vec::new();
     if let Some(filter) = &spec.filter {
-        parts.push(format!("filter={filter}"));
+        parts.push(format!("filter={}", shown(filter)));
     }
     if let Some(project) = &spec.project {
         let columns: Vec<String> = project
             .iter()
             .zip(node.schema.fields())
             .map(|(expr, field)| {
-                let expr = expr.to_string();
-                let plain = expr.split('@').next().unwrap_or_default();
-                if plain == field.name() { plain.to_owned() } else { format!("{expr} AS {}", field.name()) }
+                let expr = shown(expr);
+                if expr == *field.name() { expr } else { format!("{expr} AS {}", field.name()) }
             })
             .collect();
         parts.push(format!("columns=[{}]", columns.join(", ")));
@@ -120,18 +119,18 @@ fn rows(spec: &RowsSpec, node: &Node) -> String {
 }
 
 fn static_join(spec: &StaticJoinSpec) -> String {
-    let on: Vec<String> = spec.on.iter().map(|(left, right)| format!("{left} = {right}")).collect();
-    let filter = spec.filter.as_ref().map(|f| format!(", filter={f}")).unwrap_or_default();
+    let on: Vec<String> = spec.on.iter().map(|(left, right)| format!("{} = {}", shown(left), shown(right))).collect();
+    let filter = spec.filter.as_ref().map(|f| format!(", filter={}", shown(f))).unwrap_or_default();
     format!("StaticJoin: {:?} {}, on=[{}]{filter}", spec.kind, spec.table_name, on.join(", "))
 }
 
 fn window(spec: &AggregateSpec) -> String {
-    let keys: Vec<String> = spec.keys.iter().map(|(expr, name)| format!("{expr} AS {name}")).collect();
+    let keys: Vec<String> = spec.keys.iter().map(|(expr, name)| format!("{} AS {name}", shown(expr))).collect();
     let calls: Vec<String> = spec
         .aggregates
         .iter()
         .map(|call| match &call.filter {
-            Some(filter) => format!("{} FILTER {filter}", call.function.name()),
+            Some(filter) => format!("{} FILTER (WHERE {})", call.function.name(), shown(filter)),
             None => call.function.name().to_owned(),
         })
         .collect();
@@ -188,16 +187,30 @@ fn recompute(every: Option<Interval>) -> String {
 /// An expression as SQL.
 fn shown(expr: &Arc<dyn PhysicalExpr>) -> String {
     let spelled = Arc::clone(expr).transform(|expr| {
-        let interval = match expr.downcast_ref::<Literal>().map(Literal::value) {
-            Some(ScalarValue::IntervalMonthDayNano(Some(interval))) if interval.months == 0 => interval,
-            _ => return Ok(Transformed::no(expr)),
-        };
-        let us = i64::from(interval.days) * 86_400_000_000 + interval.nanoseconds / 1000;
+        let literal = expr.downcast_ref::<Literal>().and_then(|literal| literal_text(literal.value()));
+        // One that was made up is told by its place.
+        let column = expr.downcast_ref::<Column>().filter(|column| column.name().starts_with('#'));
+        let text = literal.or_else(|| column.map(|column| format!("@{}", column.index())));
         // A column is shown as its name.
-        Ok(Transformed::yes(Arc::new(Column::new(&format!("INTERVAL '{}'", micros(us)), 0)) as _))
+        Ok(text.map_or(Transformed::no(expr), |text| Transformed::yes(Arc::new(Column::new(&text, 0)) as _)))
     });
     let spelled = spelled.map_or_else(|_| Arc::clone(expr), |done| done.data);
     fmt_sql(spelled.as_ref()).to_string()
+}
+
+/// A value as SQL, where DataFusion shows it otherwise.
+fn literal_text(value: &ScalarValue) -> Option<String> {
+    match value {
+        ScalarValue::IntervalMonthDayNano(Some(interval)) if interval.months == 0 => {
+            let us = i64::from(interval.days) * DAY_US + interval.nanoseconds / 1000;
+            Some(format!("INTERVAL '{}'", micros(us)))
+        }
+        ScalarValue::Utf8(Some(text)) | ScalarValue::LargeUtf8(Some(text)) | ScalarValue::Utf8View(Some(text)) => {
+            Some(format!("'{}'", text.replace('\'', "''")))
+        }
+        ScalarValue::TimestampMicrosecond(Some(us), Some(_)) => Some(format!("TIMESTAMP '{}'", format_us(*us))),
+        _ => None,
+    }
 }
 
 /// How a source's watermark moves.

@@ -128,12 +128,12 @@ fn tumbling_by_key_reads_what_it_needs() {
              GROUP BY window_start, window_end, k"
         ),
         @r#"
-        #0 Source: s, bounded, columns=[ts (event time), k, v, x]
-        #1 Rows: filter=v@2 > 3, columns=[k, x, ts] <- #0
-        #2 Window: TUMBLE size 10 seconds on @2, keys=[k@0 AS k], aggregates=[sum(s.x), count(Int64(1)), avg(s.x)] <- #1
-        #3 Versions: columns=[window_start, window_end, k, sum(s.x)@3 AS total, count(Int64(1))@4 AS n, avg(s.x)@5 AS mean, window_start@0 AS _window_start, window_end@1 AS _window_end, _event_count] <- #2
-        select=[window_start, window_end, k, total, n, mean] keys=[k@2]
-        "#
+    #0 Source: s, bounded, columns=[ts (event time), k, v, x]
+    #1 Rows: filter=v > 3, columns=[k, x, ts] <- #0
+    #2 Window: TUMBLE size 10 seconds on @2, keys=[k AS k], aggregates=[sum(s.x), count(Int64(1)), avg(s.x)] <- #1
+    #3 Versions: columns=[window_start, window_end, k, sum(s.x) AS total, count(Int64(1)) AS n, avg(s.x) AS mean, window_start AS _window_start, window_end AS _window_end, _event_count] <- #2
+    select=[window_start, window_end, k, total, n, mean] keys=[k@2]
+    "#
     );
 }
 
@@ -144,12 +144,12 @@ fn select_may_leave_out_keys_and_window() {
             "SELECT max(v) AS top FROM TUMBLE(s, DESCRIPTOR(ts), INTERVAL '10 seconds') GROUP BY window_end, k, v % 10"
         ),
         @r#"
-        #0 Source: s, bounded, columns=[ts (event time), k, v]
-        #1 Rows: columns=[k, v, ts] <- #0
-        #2 Window: TUMBLE size 10 seconds on @2, keys=[k@0 AS k, v@1 % 10 AS s.v % Int64(10)], aggregates=[max(s.v)] <- #1
-        #3 Versions: columns=[#3@4 AS top, #1@2 AS _key_k, #2@3 AS _key_s_v_Int64_10, window_start@0 AS _window_start, #0@1 AS _window_end, _event_count] <- #2
-        select=[top] keys=[_key_k@1, _key_s_v_Int64_10@2]
-        "#
+    #0 Source: s, bounded, columns=[ts (event time), k, v]
+    #1 Rows: columns=[k, v, ts] <- #0
+    #2 Window: TUMBLE size 10 seconds on @2, keys=[k AS k, v % 10 AS s.v % Int64(10)], aggregates=[max(s.v)] <- #1
+    #3 Versions: columns=[@4 AS top, @2 AS _key_k, @3 AS _key_s_v_Int64_10, window_start AS _window_start, @1 AS _window_end, _event_count] <- #2
+    select=[top] keys=[_key_k@1, _key_s_v_Int64_10@2]
+    "#
     );
 }
 
@@ -160,11 +160,11 @@ fn c62_without_a_key_the_window_stays() {
             "SELECT count(*) AS n FROM TUMBLE(s, DESCRIPTOR(ts), INTERVAL '10 seconds') GROUP BY window_start, window_end"
         ),
         @r#"
-        #0 Source: s, bounded, columns=[ts (event time)]
-        #1 Window: TUMBLE size 10 seconds on @0, keys=[], aggregates=[count(Int64(1))] <- #0
-        #2 Versions: columns=[count(Int64(1))@2 AS n, window_start@0 AS _window_start, window_end@1 AS _window_end, _event_count] <- #1
-        select=[n] keys=[]
-        "#
+    #0 Source: s, bounded, columns=[ts (event time)]
+    #1 Window: TUMBLE size 10 seconds on @0, keys=[], aggregates=[count(Int64(1))] <- #0
+    #2 Versions: columns=[count(Int64(1)) AS n, window_start AS _window_start, window_end AS _window_end, _event_count] <- #1
+    select=[n] keys=[]
+    "#
     );
 }
 
@@ -177,12 +177,12 @@ fn having_and_expressions_apply_to_versions() {
              GROUP BY window_start, window_end, k HAVING count(*) > 1 AND k <> 'b'"
         ),
         @r#"
-        #0 Source: s, bounded, columns=[ts (event time), k, v]
-        #1 Rows: columns=[k, v, ts] <- #0
-        #2 Window: TUMBLE size 10 seconds on @2, keys=[k@0 AS k], aggregates=[sum(s.v), count(Int64(1))] <- #1
-        #3 Versions: filter=count(Int64(1))@4 > 1 AND k@2 != b, columns=[k, window_end@1 - window_start@0 AS length, sum(s.v)@3 * 2 AS double, window_start@0 AS _window_start, window_end@1 AS _window_end, _event_count] <- #2
-        select=[k, length, double] keys=[k@0]
-        "#
+    #0 Source: s, bounded, columns=[ts (event time), k, v]
+    #1 Rows: columns=[k, v, ts] <- #0
+    #2 Window: TUMBLE size 10 seconds on @2, keys=[k AS k], aggregates=[sum(s.v), count(Int64(1))] <- #1
+    #3 Versions: filter=count(Int64(1)) > 1 AND k != 'b', columns=[k, window_end - window_start AS length, sum(s.v) * 2 AS double, window_start AS _window_start, window_end AS _window_end, _event_count] <- #2
+    select=[k, length, double] keys=[k@0]
+    "#
     );
 }
 
@@ -195,12 +195,12 @@ fn predicates_on_the_window_wait_for_its_results() {
              GROUP BY window_start, window_end"
         ),
         @r#"
-        #0 Source: s, bounded, columns=[ts (event time), v]
-        #1 Rows: filter=v@1 = 1, columns=[ts] <- #0
-        #2 Window: TUMBLE size 10 seconds on @0, keys=[], aggregates=[count(Int64(1))] <- #1
-        #3 Versions: filter=window_start@0 >= 1704067200000000, columns=[window_start, count(Int64(1))@2 AS n, window_start@0 AS _window_start, window_end@1 AS _window_end, _event_count] <- #2
-        select=[window_start, n] keys=[]
-        "#
+    #0 Source: s, bounded, columns=[ts (event time), v]
+    #1 Rows: filter=v = 1, columns=[ts] <- #0
+    #2 Window: TUMBLE size 10 seconds on @0, keys=[], aggregates=[count(Int64(1))] <- #1
+    #3 Versions: filter=window_start >= TIMESTAMP '2024-01-01T00:00:00Z', columns=[window_start, count(Int64(1)) AS n, window_start AS _window_start, window_end AS _window_end, _event_count] <- #2
+    select=[window_start, n] keys=[]
+    "#
     );
 }
 
@@ -213,12 +213,12 @@ fn c35_no_filter_slips_under_the_watermark() {
              GROUP BY window_start, window_end"
         ),
         @r#"
-        #0 Source: s, bounded, columns=[ts (event time), pad]
-        #1 Rows: filter=pad@1 != x, columns=[ts@0 AS at] <- #0
-        #2 Window: TUMBLE size 2 minutes on @0, keys=[], aggregates=[count(Int64(1))] <- #1
-        #3 Versions: columns=[window_start, count(Int64(1))@2 AS n, window_start@0 AS _window_start, window_end@1 AS _window_end, _event_count] <- #2
-        select=[window_start, n] keys=[]
-        "#
+    #0 Source: s, bounded, columns=[ts (event time), pad]
+    #1 Rows: filter=pad != 'x', columns=[ts AS at] <- #0
+    #2 Window: TUMBLE size 2 minutes on @0, keys=[], aggregates=[count(Int64(1))] <- #1
+    #3 Versions: columns=[window_start, count(Int64(1)) AS n, window_start AS _window_start, window_end AS _window_end, _event_count] <- #2
+    select=[window_start, n] keys=[]
+    "#
     );
 }
 
@@ -230,12 +230,12 @@ fn a_macro_view_keeps_the_watermark() {
              GROUP BY window_start, window_end, k"
         ),
         @r#"
-        #0 Source: s, bounded, columns=[ts (event time), k, v]
-        #1 Rows: filter=v@2 > 100, columns=[k, v@2 * 2 AS v2, ts] <- #0
-        #2 Window: TUMBLE size 1 hour on @2, keys=[k@0 AS k], aggregates=[sum(big.v2)] <- #1
-        #3 Versions: columns=[window_start, k, sum(big.v2)@3 AS total, window_start@0 AS _window_start, window_end@1 AS _window_end, _event_count] <- #2
-        select=[window_start, k, total] keys=[k@1]
-        "#
+    #0 Source: s, bounded, columns=[ts (event time), k, v]
+    #1 Rows: filter=v > 100, columns=[k, v * 2 AS v2, ts] <- #0
+    #2 Window: TUMBLE size 1 hour on @2, keys=[k AS k], aggregates=[sum(big.v2)] <- #1
+    #3 Versions: columns=[window_start, k, sum(big.v2) AS total, window_start AS _window_start, window_end AS _window_end, _event_count] <- #2
+    select=[window_start, k, total] keys=[k@1]
+    "#
     );
 }
 
@@ -248,14 +248,14 @@ fn c36_union_all_of_sources() {
              GROUP BY window_start, window_end"
         ),
         @r#"
-        #0 Source: s, bounded, columns=[ts (event time)]
-        #1 Source: s2, bounded, columns=[ts (event time), v]
-        #2 Rows: filter=v@1 > 1, columns=[ts] <- #1
-        #3 Union <- #0, #2
-        #4 Window: TUMBLE size 10 seconds on @0, keys=[], aggregates=[count(Int64(1))] <- #3
-        #5 Versions: columns=[window_start, count(Int64(1))@2 AS n, window_start@0 AS _window_start, window_end@1 AS _window_end, _event_count] <- #4
-        select=[window_start, n] keys=[]
-        "#
+    #0 Source: s, bounded, columns=[ts (event time)]
+    #1 Source: s2, bounded, columns=[ts (event time), v]
+    #2 Rows: filter=v > 1, columns=[ts] <- #1
+    #3 Union <- #0, #2
+    #4 Window: TUMBLE size 10 seconds on @0, keys=[], aggregates=[count(Int64(1))] <- #3
+    #5 Versions: columns=[window_start, count(Int64(1)) AS n, window_start AS _window_start, window_end AS _window_end, _event_count] <- #4
+    select=[window_start, n] keys=[]
+    "#
     );
 }
 
@@ -270,14 +270,14 @@ fn c64_a_window_of_windows_takes_window_time() {
              GROUP BY window_start, window_end"
         ),
         @r#"
-        #0 Source: s, bounded, columns=[ts (event time), k]
-        #1 Rows: columns=[k, ts] <- #0
-        #2 Window: TUMBLE size 1 minute on @1, keys=[k@0 AS k], aggregates=[count(Int64(1))] <- #1
-        #3 Versions: columns=[count(Int64(1))@3 AS n, window_end@1 - IntervalMonthDayNano { months: 0, days: 0, nanoseconds: 1000 } AS at, k, window_start, window_end, _event_count] <- #2
-        #4 Window: TUMBLE size 5 minutes on @1, keys=[], aggregates=[sum(per_minute.n)], over results <- #3
-        #5 Versions: columns=[window_start, sum(per_minute.n)@2 AS n, window_start@0 AS _window_start, window_end@1 AS _window_end, _event_count] <- #4
-        select=[window_start, n] keys=[]
-        "#
+    #0 Source: s, bounded, columns=[ts (event time), k]
+    #1 Rows: columns=[k, ts] <- #0
+    #2 Window: TUMBLE size 1 minute on @1, keys=[k AS k], aggregates=[count(Int64(1))] <- #1
+    #3 Versions: columns=[count(Int64(1)) AS n, window_end - INTERVAL '0.000001 seconds' AS at, k, window_start, window_end, _event_count] <- #2
+    #4 Window: TUMBLE size 5 minutes on @1, keys=[], aggregates=[sum(per_minute.n)], over results <- #3
+    #5 Versions: columns=[window_start, sum(per_minute.n) AS n, window_start AS _window_start, window_end AS _window_end, _event_count] <- #4
+    select=[window_start, n] keys=[]
+    "#
     );
 }
 
@@ -288,11 +288,11 @@ fn c67_rows_pass_through_without_a_window() {
             "SELECT k, v + 1 AS next FROM s WHERE v > 0"
         ),
         @r#"
-        #0 Source: s, bounded, columns=[k, v, ts (event time)]
-        #1 Rows: filter=v@1 > 0, columns=[k, v@1 + 1 AS next] <- #0
-        #2 PassThrough <- #1
-        select=[k, next] keys=[]
-        "#
+    #0 Source: s, bounded, columns=[k, v, ts (event time)]
+    #1 Rows: filter=v > 0, columns=[k, v + 1 AS next] <- #0
+    #2 PassThrough <- #1
+    select=[k, next] keys=[]
+    "#
     );
 }
 
@@ -305,11 +305,11 @@ fn distinct_filter_and_order_stay_inside() {
              FROM TUMBLE(s, DESCRIPTOR(ts), INTERVAL '10 seconds') GROUP BY window_start, window_end"
         ),
         @r#"
-        #0 Source: s, bounded, columns=[ts (event time), k, v, x, _split, _offset]
-        #1 Window: TUMBLE size 10 seconds on @0, keys=[], aggregates=[count(DISTINCT s.k), sum(s.v) FILTER (WHERE s.x > Int64(0)) FILTER x@3 > 0, array_agg(s.k) ORDER BY [s.v DESC NULLS FIRST, s.ts ASC NULLS LAST, s.__split ASC NULLS LAST, s.__offset ASC NULLS LAST]] <- #0
-        #2 Versions: columns=[window_start, count(DISTINCT s.k)@2 AS keys, sum(s.v) FILTER (WHERE s.x > Int64(0))@3 AS positive, array_agg(s.k) ORDER BY [s.v DESC NULLS FIRST]@4 AS names, window_start@0 AS _window_start, window_end@1 AS _window_end, _event_count] <- #1
-        select=[window_start, keys, positive, names] keys=[]
-        "#
+    #0 Source: s, bounded, columns=[ts (event time), k, v, x, _split, _offset]
+    #1 Window: TUMBLE size 10 seconds on @0, keys=[], aggregates=[count(DISTINCT s.k), sum(s.v) FILTER (WHERE s.x > Int64(0)) FILTER (WHERE x > 0), array_agg(s.k) ORDER BY [s.v DESC NULLS FIRST, s.ts ASC NULLS LAST, s.__split ASC NULLS LAST, s.__offset ASC NULLS LAST]] <- #0
+    #2 Versions: columns=[window_start, count(DISTINCT s.k) AS keys, sum(s.v) FILTER (WHERE s.x > Int64(0)) AS positive, array_agg(s.k) ORDER BY [s.v DESC NULLS FIRST] AS names, window_start AS _window_start, window_end AS _window_end, _event_count] <- #1
+    select=[window_start, keys, positive, names] keys=[]
+    "#
     );
 }
 
@@ -322,12 +322,12 @@ fn a_session_is_per_key() {
              GROUP BY window_start, window_end, k"
         ),
         @r#"
-        #0 Source: s, bounded, columns=[ts (event time), k]
-        #1 Rows: columns=[k, ts] <- #0
-        #2 Window: SESSION gap 5 minutes on @1, keys=[k@0 AS k], aggregates=[count(Int64(1))] <- #1
-        #3 Versions: columns=[window_start, window_end, k, count(Int64(1))@3 AS n, window_start@0 AS _window_start, window_end@1 AS _window_end, _event_count, _supersedes] <- #2
-        select=[window_start, window_end, k, n] keys=[k@2]
-        "#
+    #0 Source: s, bounded, columns=[ts (event time), k]
+    #1 Rows: columns=[k, ts] <- #0
+    #2 Window: SESSION gap 5 minutes on @1, keys=[k AS k], aggregates=[count(Int64(1))] <- #1
+    #3 Versions: columns=[window_start, window_end, k, count(Int64(1)) AS n, window_start AS _window_start, window_end AS _window_end, _event_count, _supersedes] <- #2
+    select=[window_start, window_end, k, n] keys=[k@2]
+    "#
     );
 }
 
@@ -338,12 +338,12 @@ fn the_window_may_be_a_group_key() {
             "SELECT tumble(ts, INTERVAL '10 seconds') AS w, k, count(*) AS n FROM s GROUP BY w, k"
         ),
         @r#"
-        #0 Source: s, bounded, columns=[ts (event time), k]
-        #1 Rows: columns=[k, ts] <- #0
-        #2 Window: TUMBLE size 10 seconds on @1, keys=[k@0 AS k], aggregates=[count(Int64(1))] <- #1
-        #3 Versions: columns=[named_struct(start, window_start@0, end, window_end@1) AS w, k, count(Int64(1))@3 AS n, window_start@0 AS _window_start, window_end@1 AS _window_end, _event_count] <- #2
-        select=[w, k, n] keys=[k@1]
-        "#
+    #0 Source: s, bounded, columns=[ts (event time), k]
+    #1 Rows: columns=[k, ts] <- #0
+    #2 Window: TUMBLE size 10 seconds on @1, keys=[k AS k], aggregates=[count(Int64(1))] <- #1
+    #3 Versions: columns=[named_struct('start', window_start, 'end', window_end) AS w, k, count(Int64(1)) AS n, window_start AS _window_start, window_end AS _window_end, _event_count] <- #2
+    select=[w, k, n] keys=[k@1]
+    "#
     );
 }
 
@@ -355,13 +355,13 @@ fn the_window_function_finds_the_event_time() {
              WHERE k = 'a' GROUP BY tumble(INTERVAL '10 seconds') HAVING count(*) > 2"
         ),
         @r#"
-        #0 Source: s, bounded, columns=[ts (event time), k]
-        #1 Rows: filter=k@1 = a, columns=[ts] <- #0
-        #2 Window: TUMBLE size 10 seconds on @0, keys=[], aggregates=[count(Int64(1))] <- #1
-        #3 Versions: columns=[named_struct(start, window_start@0, end, window_end@1) AS highwater_window(Int64(0)), count(Int64(1)), window_start, window_end, _event_count] <- #2
-        #4 Versions: filter=count(Int64(1))@1 > 2, columns=[get_field(highwater_window(Int64(0))@0, start) AS window_start, count(Int64(1))@1 AS n, highwater_window(Int64(0))@0 AS tumble, window_start@2 AS _window_start, window_end@3 AS _window_end, _event_count] <- #3
-        select=[window_start, n, tumble] keys=[]
-        "#
+    #0 Source: s, bounded, columns=[ts (event time), k]
+    #1 Rows: filter=k = 'a', columns=[ts] <- #0
+    #2 Window: TUMBLE size 10 seconds on @0, keys=[], aggregates=[count(Int64(1))] <- #1
+    #3 Versions: columns=[named_struct('start', window_start, 'end', window_end) AS highwater_window(Int64(0)), count(Int64(1)), window_start, window_end, _event_count] <- #2
+    #4 Versions: filter=count(Int64(1)) > 2, columns=[get_field(highwater_window(Int64(0)), 'start') AS window_start, count(Int64(1)) AS n, highwater_window(Int64(0)) AS tumble, window_start AS _window_start, window_end AS _window_end, _event_count] <- #3
+    select=[window_start, n, tumble] keys=[]
+    "#
     );
 }
 
@@ -373,12 +373,12 @@ fn a_session_in_group_by_is_per_other_key() {
              GROUP BY session(ts, INTERVAL '5 minutes'), lower(k)"
         ),
         @r#"
-        #0 Source: s, bounded, columns=[ts (event time), k, v]
-        #1 Rows: columns=[v, lower(k@1) AS lower(s.k), ts] <- #0
-        #2 Window: SESSION gap 5 minutes on @2, keys=[lower(s.k)@1 AS lower(s.k)], aggregates=[sum(s.v)] <- #1
-        #3 Versions: columns=[named_struct(start, window_start@0, end, window_end@1) AS w, lower(s.k)@2 AS lk, sum(s.v)@3 AS total, window_start@0 AS _window_start, window_end@1 AS _window_end, _event_count, _supersedes] <- #2
-        select=[w, lk, total] keys=[lk@1]
-        "#
+    #0 Source: s, bounded, columns=[ts (event time), k, v]
+    #1 Rows: columns=[v, lower(k) AS lower(s.k), ts] <- #0
+    #2 Window: SESSION gap 5 minutes on @2, keys=[lower(s.k) AS lower(s.k)], aggregates=[sum(s.v)] <- #1
+    #3 Versions: columns=[named_struct('start', window_start, 'end', window_end) AS w, lower(s.k) AS lk, sum(s.v) AS total, window_start AS _window_start, window_end AS _window_end, _event_count, _supersedes] <- #2
+    select=[w, lk, total] keys=[lk@1]
+    "#
     );
 }
 
@@ -554,14 +554,14 @@ fn a_static_table_joins_the_rows() {
              WHERE name <> 'x' GROUP BY window_start, window_end, name"
         ),
         @r#"
-        #0 Source: s, bounded, columns=[ts (event time), k, v]
-        #1 Rows: filter=v@2 > 0, columns=[k, v, ts] <- #0
-        #2 StaticJoin: Inner names, on=[k@0 = k@0] <- #1
-        #3 Rows: columns=[v, name, ts] <- #2
-        #4 Window: TUMBLE size 10 seconds on @2, keys=[name@1 AS name], aggregates=[sum(t.v)] <- #3
-        #5 Versions: columns=[window_start, name, sum(t.v)@3 AS total, window_start@0 AS _window_start, window_end@1 AS _window_end, _event_count] <- #4
-        select=[window_start, name, total] keys=[name@1]
-        "#
+    #0 Source: s, bounded, columns=[ts (event time), k, v]
+    #1 Rows: filter=v > 0, columns=[k, v, ts] <- #0
+    #2 StaticJoin: Inner names, on=[k = k] <- #1
+    #3 Rows: columns=[v, name, ts] <- #2
+    #4 Window: TUMBLE size 10 seconds on @2, keys=[name AS name], aggregates=[sum(t.v)] <- #3
+    #5 Versions: columns=[window_start, name, sum(t.v) AS total, window_start AS _window_start, window_end AS _window_end, _event_count] <- #4
+    select=[window_start, name, total] keys=[name@1]
+    "#
     );
 }
 
@@ -574,16 +574,16 @@ fn exists_and_in_test_a_static_table() {
              GROUP BY window_start, window_end"
         ),
         @r#"
-        #0 Source: s, bounded, columns=[ts (event time), k, pad]
-        #1 Rows: columns=[k, pad, ts] <- #0
-        #2 StaticJoin: Semi names, on=[k@0 = k@0] <- #1
-        #3 Rows: columns=[pad, ts] <- #2
-        #4 StaticJoin: Anti names, on=[pad@0 = name@0] <- #3
-        #5 Rows: columns=[ts] <- #4
-        #6 Window: TUMBLE size 10 seconds on @0, keys=[], aggregates=[count(Int64(1))] <- #5
-        #7 Versions: columns=[window_start, count(Int64(1))@2 AS n, window_start@0 AS _window_start, window_end@1 AS _window_end, _event_count] <- #6
-        select=[window_start, n] keys=[]
-        "#
+    #0 Source: s, bounded, columns=[ts (event time), k, pad]
+    #1 Rows: columns=[k, pad, ts] <- #0
+    #2 StaticJoin: Semi names, on=[k = k] <- #1
+    #3 Rows: columns=[pad, ts] <- #2
+    #4 StaticJoin: Anti names, on=[pad = name] <- #3
+    #5 Rows: columns=[ts] <- #4
+    #6 Window: TUMBLE size 10 seconds on @0, keys=[], aggregates=[count(Int64(1))] <- #5
+    #7 Versions: columns=[window_start, count(Int64(1)) AS n, window_start AS _window_start, window_end AS _window_end, _event_count] <- #6
+    select=[window_start, n] keys=[]
+    "#
     );
 }
 
@@ -596,14 +596,14 @@ fn a_left_join_from_the_table_side() {
              GROUP BY window_start, window_end, name"
         ),
         @r#"
-        #0 Source: s, bounded, columns=[ts (event time), k]
-        #1 Rows: columns=[k, ts] <- #0
-        #2 StaticJoin: Left names, on=[k@0 = k@0] <- #1
-        #3 Rows: columns=[name, ts] <- #2
-        #4 Window: TUMBLE size 10 seconds on @1, keys=[name@0 AS name], aggregates=[count(Int64(1))] <- #3
-        #5 Versions: columns=[window_start, name, count(Int64(1))@3 AS n, window_start@0 AS _window_start, window_end@1 AS _window_end, _event_count] <- #4
-        select=[window_start, name, n] keys=[name@1]
-        "#
+    #0 Source: s, bounded, columns=[ts (event time), k]
+    #1 Rows: columns=[k, ts] <- #0
+    #2 StaticJoin: Left names, on=[k = k] <- #1
+    #3 Rows: columns=[name, ts] <- #2
+    #4 Window: TUMBLE size 10 seconds on @1, keys=[name AS name], aggregates=[count(Int64(1))] <- #3
+    #5 Versions: columns=[window_start, name, count(Int64(1)) AS n, window_start AS _window_start, window_end AS _window_end, _event_count] <- #4
+    select=[window_start, name, n] keys=[name@1]
+    "#
     );
 }
 
@@ -617,13 +617,13 @@ fn top_n_re_evaluates_the_window() {
              WHERE rn <= 2"
         ),
         @r#"
-        #0 Source: s, bounded, columns=[ts (event time), k]
-        #1 Rows: columns=[k, ts] <- #0
-        #2 Window: TUMBLE size 10 seconds on @1, keys=[k@0 AS k], aggregates=[count(Int64(1))] <- #1
-        #3 WholeWindow: keys=[1] <- #2
-        #4 Versions: columns=[window_start, k, n, window_start@0 AS _window_start, __carried_2@3 AS _window_end, __carried_3@4 AS _event_count] <- #3
-        select=[window_start, k, n] keys=[k@1]
-        "#
+    #0 Source: s, bounded, columns=[ts (event time), k]
+    #1 Rows: columns=[k, ts] <- #0
+    #2 Window: TUMBLE size 10 seconds on @1, keys=[k AS k], aggregates=[count(Int64(1))] <- #1
+    #3 WholeWindow: keys=[1] <- #2
+    #4 Versions: columns=[window_start, k, n, window_start AS _window_start, __carried_2 AS _window_end, __carried_3 AS _event_count] <- #3
+    select=[window_start, k, n] keys=[k@1]
+    "#
     );
 }
 
@@ -636,13 +636,13 @@ fn distinct_and_a_second_aggregate_within_the_window() {
              GROUP BY window_start"
         ),
         @r#"
-        #0 Source: s, bounded, columns=[ts (event time), k]
-        #1 Rows: columns=[k, ts] <- #0
-        #2 Window: TUMBLE size 10 seconds on @1, keys=[k@0 AS k], aggregates=[count(Int64(1))] <- #1
-        #3 WholeWindow: keys=[] <- #2
-        #4 Versions: columns=[window_start, top, keys, window_start@0 AS _window_start, __carried_1@3 AS _window_end, __carried_2@4 AS _event_count] <- #3
-        select=[window_start, top, keys] keys=[]
-        "#
+    #0 Source: s, bounded, columns=[ts (event time), k]
+    #1 Rows: columns=[k, ts] <- #0
+    #2 Window: TUMBLE size 10 seconds on @1, keys=[k AS k], aggregates=[count(Int64(1))] <- #1
+    #3 WholeWindow: keys=[] <- #2
+    #4 Versions: columns=[window_start, top, keys, window_start AS _window_start, __carried_1 AS _window_end, __carried_2 AS _event_count] <- #3
+    select=[window_start, top, keys] keys=[]
+    "#
     );
 }
 
@@ -814,8 +814,8 @@ fn explain_hides_no_default() {
     operators:
       #0 Source: s, bounded, columns=[ts (event time), k]
       #1 Rows: columns=[k, ts] <- #0
-      #2 Window: HOP slide 1 minute, size 1 hour on @1, keys=[k@0 AS k], aggregates=[count(Int64(1))] <- #1
-      #3 Versions: columns=[window_start, k, count(Int64(1))@3 AS n, window_start@0 AS _window_start, window_end@1 AS _window_end, _event_count] <- #2
+      #2 Window: HOP slide 1 minute, size 1 hour on @1, keys=[k AS k], aggregates=[count(Int64(1))] <- #1
+      #3 Versions: columns=[window_start, k, count(Int64(1)) AS n, window_start AS _window_start, window_end AS _window_end, _event_count] <- #2
     "#);
     let plain =
         parse("SELECT window_end, count(*) FROM TUMBLE(s, DESCRIPTOR(ts), INTERVAL '1 hour') GROUP BY window_end");
@@ -831,7 +831,7 @@ fn explain_hides_no_default() {
     operators:
       #0 Source: s, bounded, columns=[ts (event time)]
       #1 Window: TUMBLE size 1 hour on @0, keys=[], aggregates=[count(Int64(1))] <- #0
-      #2 Versions: columns=[#0@1 AS window_end, #1@2 AS count(*), window_start@0 AS _window_start, #0@1 AS _window_end, _event_count] <- #1
+      #2 Versions: columns=[@1 AS window_end, @2 AS count(*), window_start AS _window_start, @1 AS _window_end, _event_count] <- #1
     "#);
 }
 
@@ -882,12 +882,12 @@ fn c72_float_keys_are_one_group_per_number() {
     insta::assert_snapshot!(
         plan("SELECT window_start, x, count(*) AS n FROM TUMBLE(s, DESCRIPTOR(ts), INTERVAL '1 hour') GROUP BY window_start, window_end, x"),
         @r#"
-        #0 Source: s, bounded, columns=[ts (event time), x]
-        #1 Rows: columns=[x, ts] <- #0
-        #2 Window: TUMBLE size 1 hour on @1, keys=[CASE WHEN isnan(x@0) THEN NaN ELSE x@0 + 0 END AS x], aggregates=[count(Int64(1))] <- #1
-        #3 Versions: columns=[window_start, x, count(Int64(1))@3 AS n, window_start@0 AS _window_start, window_end@1 AS _window_end, _event_count] <- #2
-        select=[window_start, x, n] keys=[x@1]
-        "#
+    #0 Source: s, bounded, columns=[ts (event time), x]
+    #1 Rows: columns=[x, ts] <- #0
+    #2 Window: TUMBLE size 1 hour on @1, keys=[CASE WHEN isnan(x) THEN NaN ELSE x + 0 END AS x], aggregates=[count(Int64(1))] <- #1
+    #3 Versions: columns=[window_start, x, count(Int64(1)) AS n, window_start AS _window_start, window_end AS _window_end, _event_count] <- #2
+    select=[window_start, x, n] keys=[x@1]
+    "#
     );
     insta::assert_snapshot!(
         batch("SELECT f, count(*) AS n FROM (VALUES (-0.0::double), (0.0::double), ('NaN'::double), (-('NaN'::double))) AS t(f) GROUP BY f ORDER BY 1"),
@@ -924,15 +924,15 @@ fn aggregates_that_depend_on_order_follow_arrival() {
                  SELECT ts, v, x FROM s UNION ALL SELECT ts, v, x FROM s2) GROUP BY tumble(ts, INTERVAL '1 hour')"
         ),
         @r#"
-        #0 Source: s, bounded, columns=[ts (event time), v, x, _split, _offset]
-        #1 Rows: columns=[ts, v, x, 0 AS __source, __split, __offset] <- #0
-        #2 Source: s2, bounded, columns=[ts (event time), v, x, _split, _offset]
-        #3 Rows: columns=[ts, v, x, 1 AS __source, __split, __offset] <- #2
-        #4 Union <- #1, #3
-        #5 Window: TUMBLE size 1 hour on @0, keys=[], aggregates=[first_value(v) ORDER BY [ts ASC NULLS LAST, __source ASC NULLS LAST, __split ASC NULLS LAST, __offset ASC NULLS LAST], array_agg(v) ORDER BY [x ASC NULLS LAST, ts ASC NULLS LAST, __source ASC NULLS LAST, __split ASC NULLS LAST, __offset ASC NULLS LAST]] <- #4
-        #6 Versions: columns=[named_struct(start, window_start@0, end, window_end@1) AS highwater_window(Int64(0),ts), first_value(v), array_agg(v) ORDER BY [x ASC NULLS LAST], window_start, window_end, _event_count] <- #5
-        #7 Versions: columns=[get_field(highwater_window(Int64(0),ts)@0, start) AS window_start, first_value(v)@1 AS first, array_agg(v) ORDER BY [x ASC NULLS LAST]@2 AS all, window_start@3 AS _window_start, window_end@4 AS _window_end, _event_count] <- #6
-        select=[window_start, first, all] keys=[]
-        "#
+    #0 Source: s, bounded, columns=[ts (event time), v, x, _split, _offset]
+    #1 Rows: columns=[ts, v, x, 0 AS __source, __split, __offset] <- #0
+    #2 Source: s2, bounded, columns=[ts (event time), v, x, _split, _offset]
+    #3 Rows: columns=[ts, v, x, 1 AS __source, __split, __offset] <- #2
+    #4 Union <- #1, #3
+    #5 Window: TUMBLE size 1 hour on @0, keys=[], aggregates=[first_value(v) ORDER BY [ts ASC NULLS LAST, __source ASC NULLS LAST, __split ASC NULLS LAST, __offset ASC NULLS LAST], array_agg(v) ORDER BY [x ASC NULLS LAST, ts ASC NULLS LAST, __source ASC NULLS LAST, __split ASC NULLS LAST, __offset ASC NULLS LAST]] <- #4
+    #6 Versions: columns=[named_struct('start', window_start, 'end', window_end) AS highwater_window(Int64(0),ts), first_value(v), array_agg(v) ORDER BY [x ASC NULLS LAST], window_start, window_end, _event_count] <- #5
+    #7 Versions: columns=[get_field(highwater_window(Int64(0),ts), 'start') AS window_start, first_value(v) AS first, array_agg(v) ORDER BY [x ASC NULLS LAST] AS all, window_start AS _window_start, window_end AS _window_end, _event_count] <- #6
+    select=[window_start, first, all] keys=[]
+    "#
     );
 }
