@@ -210,7 +210,7 @@ impl SourceBatch {
 }
 
 /// Counts of things that happened while reading and that are no rejects. They are summed, never judged.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Notes {
     /// Fields that no column declares, one per row and field.
     pub ignored_fields: u64,
@@ -218,7 +218,7 @@ pub struct Notes {
     pub truncated_files: u64,
     /// Files that were moved away while they were followed, and whose place a new one took.
     pub rotated_files: u64,
-    /// Files that turned up behind the place reached in name order, and are not read.
+    /// Files that turned up or grew behind the place reached in name order: what came late is not read.
     pub skipped_files: u64,
 }
 
@@ -268,6 +268,8 @@ pub enum SplitEvent {
     /// The source itself says that no row with event time below this (µs) follows in this split. It holds for the rows
     /// read after it, never for those before (C125).
     Watermark(i64),
+    /// Something happened while reading that is no row: a file was skipped, say.
+    Notes(Notes),
     /// It was asked and had nothing (T7). Live splits only. The reader itself waits a little before it says so.
     Nothing,
     /// The split has ended and will never have another row.

@@ -57,6 +57,14 @@ pub(crate) struct Place {
     /// Device and inode of the file, where it is followed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) id: Option<(u64, u64)>,
+    /// Files before it in name order had last been touched at this time, µs, where they are followed: one touched later has
+    /// rows that were not read.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) behind_us: i64,
+}
+
+fn is_zero(us: &i64) -> bool {
+    *us == 0
 }
 
 impl Place {
@@ -86,13 +94,13 @@ pub(crate) struct Stretch {
     pub(crate) end: Place,
     /// Full path of the file, for metadata columns.
     pub(crate) path: Arc<str>,
-    /// What happened on the way to it.
-    pub(crate) notes: Notes,
 }
 
 /// What a producer had when asked.
 pub(crate) enum Produced {
     Stretch(Box<Stretch>),
+    /// Something happened that is no row.
+    Notes(Notes),
     /// Nothing now; it has waited a little already.
     Nothing,
     /// Nothing ever again.
@@ -170,6 +178,8 @@ pub(crate) struct Pipeline<P> {
     in_flight: InFlight,
     waiting: VecDeque<Tail>,
     ready: VecDeque<SourceBatch>,
+    /// What happened and has not been told.
+    noted: Notes,
     /// Offset of the next record.
     offset: i64,
     /// Records below this offset were read before the position we started from.
@@ -184,7 +194,6 @@ struct Tail {
     start: Place,
     end: Place,
     path: Arc<str>,
-    notes: Notes,
 }
 
 impl<P: Producer> Pipeline<P> {
@@ -211,6 +220,7 @@ impl<P: Producer> Pipeline<P> {
             in_flight: InFlight::new(),
             waiting: VecDeque::new(),
             ready: VecDeque::new(),
+            noted: Notes::default(),
             offset,
             skip_below,
             ended: false,
@@ -222,9 +232,13 @@ impl<P: Producer> Pipeline<P> {
     fn start(&mut self, produced: Produced) -> bool {
         match produced {
             Produced::Stretch(stretch) => {
-                let Stretch { job, start, end, path, notes } = *stretch;
+                let Stretch { job, start, end, path } = *stretch;
                 self.in_flight.push_back(self.options.pool.run(job));
-                self.waiting.push_back(Tail { start, end, path, notes });
+                self.waiting.push_back(Tail { start, end, path });
+                return true;
+            }
+            Produced::Notes(notes) => {
+                self.noted += notes;
                 return true;
             }
             Produced::Nothing => {}
@@ -237,8 +251,7 @@ impl<P: Producer> Pipeline<P> {
         let mut tail = self.waiting.pop_front().ok_or_else(|| Error::internal("a job without its stretch"))?;
         tail.start.offset = self.offset;
         let parts = batches.len();
-        for (part, mut batch) in batches.into_iter().enumerate() {
-            batch.notes += std::mem::take(&mut tail.notes);
+        for (part, batch) in batches.into_iter().enumerate() {
             let placed = self.place(batch, &tail, part + 1 == parts)?;
             self.ready.extend(placed);
         }
@@ -369,6 +382,9 @@ impl<P: Producer> SplitReader for Pipeline<P> {
         loop {
             if let Some(batch) = self.ready.pop_front() {
                 return Ok(SplitEvent::Rows(batch));
+            }
+            if self.noted != Notes::default() {
+                return Ok(SplitEvent::Notes(std::mem::take(&mut self.noted)));
             }
             let room = !self.ended && self.in_flight.len() <= self.options.pool.parallelism();
             if !room {

@@ -627,7 +627,7 @@ mod tests {
                     match reader.next().await.unwrap() {
                         SplitEvent::Rows(batch) => seen.extend(values(&batch.rows)),
                         SplitEvent::End => return seen,
-                        SplitEvent::Nothing | SplitEvent::Watermark(_) => {}
+                        SplitEvent::Nothing | SplitEvent::Watermark(_) | SplitEvent::Notes(_) => {}
                     }
                 }
             });

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes, BytesMut};
 use memchr::{memchr, memchr_iter};
 
-use super::Notes;
 use super::formats::text::{TextBlock, TextFormat, reject_line};
 use super::pipeline::{Place, Stretch};
 
@@ -144,7 +143,6 @@ impl RecordBuffer {
             start,
             end: self.place.clone(),
             path: Arc::clone(&self.path),
-            notes: Notes::default(),
         }
     }
 }

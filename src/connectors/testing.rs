@@ -83,6 +83,7 @@ pub(crate) async fn drain_reader(reader: &mut dyn SplitReader) -> Drained {
     loop {
         match reader.next().await.unwrap() {
             SplitEvent::Rows(batch) => drained.add(batch),
+            SplitEvent::Notes(notes) => drained.notes += notes,
             SplitEvent::Watermark(w) => drained.watermarks.push((drained.offsets.len(), w)),
             SplitEvent::Nothing | SplitEvent::End => return drained,
         }

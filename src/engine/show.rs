@@ -62,7 +62,7 @@ impl Engine {
     fn source_progress(&self, source: &str) -> Option<SourceProgress> {
         let jobs = self.inner.catalog.jobs();
         let known = jobs.iter().flat_map(|job| job.progress().sources).filter(|known| known.source == source);
-        known.max_by_key(|known| (known.rejected, known.notes.ignored_fields))
+        known.max_by_key(|known| (known.rejected, known.notes))
     }
 
     fn show_views(&self) -> Result<Outcome> {

@@ -573,6 +573,34 @@ async fn what_happened_while_reading_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_not_read_is_told_of_while_the_engine_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, s: i64| std::fs::write(folder.path().join(name), format!("{{\"ts\": {s}}}\n")).unwrap();
+    write("b.jsonl", 1);
+    let engine = engine().await;
+    let path = folder.path().display();
+    done(
+        &engine,
+        &format!(
+            "CREATE SOURCE f (ts TIMESTAMP(0), WATERMARK FOR ts AS ts) WITH (connector = 'file', path = '{path}/*.jsonl', \
+             follow = 'true', poll_interval = '1 ms')"
+        ),
+    )
+    .await
+    .unwrap();
+    let count = COUNT.replace("orders", "f").replace("sum(v)", "min(ts)");
+    done(&engine, &format!("CREATE MATERIALIZED VIEW v AS {count}")).await.unwrap();
+    while engine.progress()[0].rows == 0 {
+        engine.epoch("v").await.unwrap();
+    }
+    write("a.jsonl", 2);
+    while !text(&engine, "SHOW SOURCES").await.contains("| 1 file skipped |") {
+        engine.epoch("v").await.unwrap();
+    }
+    engine.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn late_rows_have_their_columns_in_declared_order() {
     let engine = engine().await;
     done(&engine, ORDERS).await.unwrap();

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use super::pool::panicked;
 use crate::clock::Clock;
-use crate::connectors::{SourceBatch, SplitEvent, SplitReader};
+use crate::connectors::{Notes, SourceBatch, SplitEvent, SplitReader};
 use crate::error::Result;
 use crate::operators::prepare::{Prepare, Prepared};
 
@@ -21,6 +21,7 @@ const INLINE_ROWS: usize = 512;
 pub(super) enum FromSplit {
     Batch(Box<Prepared>),
     Watermark(i64),
+    Notes(Notes),
     /// Asked at this time, and had nothing. When this is heard may be much later: a split is not idle for that (T7).
     Nothing {
         at_us: i64,
@@ -65,6 +66,7 @@ pub(super) async fn read_split(
                     in_flight.push_back(prepared(Arc::clone(&prepare), split, clock.now_us(), batch));
                 }
                 Ok(SplitEvent::Watermark(w)) => in_flight.push_back(Box::pin(async move { Ok(FromSplit::Watermark(w)) })),
+                Ok(SplitEvent::Notes(notes)) => in_flight.push_back(Box::pin(async move { Ok(FromSplit::Notes(notes)) })),
                 Ok(SplitEvent::Nothing) => {
                     in_flight.push_back(Box::pin(async move { Ok(FromSplit::Nothing { at_us }) }));
                 }

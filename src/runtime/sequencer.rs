@@ -273,6 +273,11 @@ impl SequencerTask {
                     self.dirty = true;
                     self.sequencer.on_watermark(split, w);
                 }
+                FromSplit::Notes(notes) => {
+                    // An epoch makes them known, as it does all else.
+                    self.dirty = true;
+                    self.inputs.on_notes(split, notes);
+                }
                 FromSplit::Nothing { at_us } => self.on_nothing(split, at_us),
                 FromSplit::End => {
                     self.dirty = true;

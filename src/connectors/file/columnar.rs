@@ -6,7 +6,6 @@ use async_trait::async_trait;
 
 use super::listing::FoundFile;
 use super::sequence::{Next, Sequence};
-use crate::connectors::Notes;
 use crate::connectors::formats::columnar::ColumnarFile;
 use crate::connectors::pipeline::{Place, Produced, Producer, Stretch};
 use crate::error::Result;
@@ -26,6 +25,8 @@ pub(super) struct OpenFile {
     file: FoundFile,
     columnar: Arc<dyn ColumnarFile>,
     path: Arc<str>,
+    /// Where reading it began.
+    start: Place,
     piece: usize,
     /// First row of the piece.
     row: u64,
@@ -33,16 +34,10 @@ pub(super) struct OpenFile {
 
 impl OpenFile {
     fn place(&self) -> Place {
-        Place {
-            file: Arc::clone(&self.file.name),
-            id: self.file.id,
-            piece: self.piece as u64,
-            row: self.row,
-            ..Place::default()
-        }
+        Place { piece: self.piece as u64, row: self.row, ..self.start.clone() }
     }
 
-    fn next_stretch(&mut self, notes: Notes) -> Option<Stretch> {
+    fn next_stretch(&mut self) -> Option<Stretch> {
         let rows = *self.columnar.pieces().get(self.piece)?;
         let start = self.place();
         let (columnar, piece, row) = (Arc::clone(&self.columnar), self.piece, self.row);
@@ -53,7 +48,6 @@ impl OpenFile {
             start,
             end: self.place(),
             path: Arc::clone(&self.path),
-            notes,
         })
     }
 }
@@ -62,9 +56,11 @@ impl OpenFile {
 impl Producer for ColumnarProducer {
     async fn produce(&mut self) -> Result<Produced> {
         loop {
+            if let Some(notes) = self.files.take_notes() {
+                return Ok(Produced::Notes(notes));
+            }
             if let Some(open) = &mut self.current {
-                let notes = self.files.take_notes();
-                if let Some(stretch) = open.next_stretch(notes) {
+                if let Some(stretch) = open.next_stretch() {
                     return Ok(Produced::Stretch(Box::new(stretch)));
                 }
                 self.files.at_end(&open.file, open.file.bytes)?;
@@ -74,8 +70,8 @@ impl Producer for ColumnarProducer {
                 Next::File(file, place) => {
                     let columnar = (self.open)(&file)?;
                     let path: Arc<str> = file.path.to_string_lossy().into();
-                    let (piece, row) = place.map_or((0, 0), |place| (place.piece as usize, place.row));
-                    self.current = Some(OpenFile { file, columnar, path, piece, row });
+                    let (piece, row) = (place.piece as usize, place.row);
+                    self.current = Some(OpenFile { file, columnar, path, start: place, piece, row });
                 }
                 Next::End => return Ok(Produced::End),
                 Next::Nothing => {

@@ -24,6 +24,8 @@ pub(crate) struct FoundFile {
     pub(crate) id: Option<(u64, u64)>,
     /// Time of the last change, µs since 1970 UTC.
     pub(crate) changed_us: i64,
+    /// When it was last written, made or given its name, µs since 1970 UTC, where the platform knows.
+    pub(crate) touched_us: i64,
     /// A plain file, whose size means something; no pipe or device.
     pub(crate) regular: bool,
     /// It may be written to: an unfinished last line is none yet.
@@ -40,6 +42,7 @@ impl FoundFile {
             bytes: meta.len(),
             id: file_id(&meta),
             changed_us: changed_us(&meta),
+            touched_us: touched_us(&meta),
             regular: meta.is_file(),
             growing: false,
         })
@@ -55,6 +58,17 @@ fn file_id(meta: &fs::Metadata) -> Option<(u64, u64)> {
 #[cfg(not(unix))]
 fn file_id(_meta: &fs::Metadata) -> Option<(u64, u64)> {
     None
+}
+
+#[cfg(unix)]
+fn touched_us(meta: &fs::Metadata) -> i64 {
+    use std::os::unix::fs::MetadataExt;
+    meta.ctime().saturating_mul(1_000_000).saturating_add(meta.ctime_nsec() / 1_000)
+}
+
+#[cfg(not(unix))]
+fn touched_us(meta: &fs::Metadata) -> i64 {
+    changed_us(meta)
 }
 
 fn changed_us(meta: &fs::Metadata) -> i64 {

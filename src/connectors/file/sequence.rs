@@ -6,8 +6,8 @@
 //! - it is finished once a later file in name order exists, or it has been moved away (rotation), and it has been quiet for
 //!   the settle time; only then is its unfinished last line taken;
 //! - a file that became shorter is read again from its start, with a warning: offsets go on counting;
-//! - a file that turns up behind the place reached is not read, with a warning: reading the split again from any position
-//!   must give the same rows. `split = 'file'` has no such order;
+//! - a file that turns up behind the place reached, or grows there, is not read, with a warning: reading the split again
+//!   from any position must give the same rows. `split = 'file'` has no such order;
 //! - files that cannot be read in part (compressed, Parquet, Arrow) are opened once they are quiet and never read on.
 
 use std::collections::{HashMap, VecDeque};
@@ -23,7 +23,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// The next file of a split.
 pub(super) enum Next {
     /// Read this one, from its beginning or from a place in it.
-    File(FoundFile, Option<Place>),
+    File(FoundFile, Place),
     /// None at the moment.
     Nothing,
     /// None ever again.
@@ -53,7 +53,7 @@ pub(super) struct Patience {
 /// The files of one split.
 #[derive(Debug)]
 pub(super) enum Sequence {
-    Bounded(VecDeque<(FoundFile, Option<Place>)>),
+    Bounded(VecDeque<(FoundFile, Place)>),
     Followed(Box<Followed>),
 }
 
@@ -63,19 +63,19 @@ impl Sequence {
     /// # Errors
     /// `Unavailable` if the file of `from` is gone.
     pub(super) fn bounded(listed: Vec<FoundFile>, from: Option<Place>) -> Result<Self> {
-        let Some(from) = from else { return Ok(Self::Bounded(listed.into_iter().map(|f| (f, None)).collect())) };
-        if !listed.iter().any(|f| f.name == from.file) {
+        if let Some(from) = &from
+            && !listed.iter().any(|f| f.name == from.file)
+        {
             let message = format!("file=`{}` is gone, in which reading was to go on", from.file);
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
-        let rest = listed.into_iter().filter(|f| f.name >= from.file);
-        Ok(Self::Bounded(
-            rest.map(|f| {
-                let at = (f.name == from.file).then(|| from.clone());
-                (f, at)
-            })
-            .collect(),
-        ))
+        let rest = listed.into_iter().filter(|f| from.as_ref().is_none_or(|from| f.name >= from.file));
+        let placed = rest.map(|f| {
+            let here = from.as_ref().filter(|from| f.name == from.file);
+            let place = here.map_or_else(|| start_of(&f), |from| Place { id: f.id, ..from.clone() });
+            (f, place)
+        });
+        Ok(Self::Bounded(placed.collect()))
     }
 
     /// The files that `pattern` names now and later, from `from` on.
@@ -115,11 +115,11 @@ impl Sequence {
         }
     }
 
-    /// What happened since it was last asked.
-    pub(super) fn take_notes(&mut self) -> Notes {
+    /// What happened since it was last asked, if anything.
+    pub(super) fn take_notes(&mut self) -> Option<Notes> {
         match self {
-            Self::Bounded(_) => Notes::default(),
-            Self::Followed(followed) => std::mem::take(&mut followed.notes),
+            Self::Bounded(_) => None,
+            Self::Followed(followed) => Some(std::mem::take(&mut followed.notes)).filter(|n| *n != Notes::default()),
         }
     }
 }
@@ -134,12 +134,26 @@ pub(super) struct Followed {
     resume: Option<Place>,
     /// Name of the newest file opened.
     last: Option<Arc<str>>,
-    /// Files that are done, by identity, with the bytes read of each: a renamed file is not read twice. Identities that
-    /// are no longer listed are forgotten, and a file shorter than what was read is another file with the same number.
-    known: HashMap<(u64, u64), u64>,
+    /// Files that are done, by identity: a renamed file is not read twice. Identities that are no longer listed are
+    /// forgotten, and a file shorter than what was read is another file with the same number.
+    known: HashMap<(u64, u64), Known>,
     /// How long the current file has had nothing.
     quiet: Duration,
     notes: Notes,
+}
+
+/// A file that is done.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    /// Bytes that were read of it, or were there when it was found to be done.
+    bytes: u64,
+    /// Whether it has been said that some of it is not read.
+    told: bool,
+}
+
+/// The beginning of a file.
+fn start_of(file: &FoundFile) -> Place {
+    Place { file: Arc::clone(&file.name), id: file.id, ..Place::default() }
 }
 
 impl Followed {
@@ -149,51 +163,74 @@ impl Followed {
             return self.resume_at(place, listed);
         }
         self.known.retain(|id, _| listed.iter().any(|f| f.id == Some(*id)));
-        let mut next = None;
-        for file in listed {
-            if is_known(&self.known, &file) {
-                continue;
-            }
-            if self.last.as_ref().is_some_and(|last| file.name < *last) {
-                tracing::warn!(file = %file.name, "not read: its name sorts before files already read");
-                self.notes.skipped_files += 1;
-                self.remember(&file, 0);
-            } else if next.is_none() {
-                next = Some(file);
-            }
-        }
+        self.look_behind(&listed);
+        let next = listed.iter().find(|file| !is_known(&self.known, file));
         match next {
-            Some(file) if !self.whole_files || self.is_quiet(&file) => Ok(self.open(file, None)),
+            Some(file) if !self.whole_files || self.is_quiet(file) => Ok(self.open(file.clone(), None, &listed)),
             _ => Ok(Next::Nothing),
         }
     }
 
-    fn open(&mut self, file: FoundFile, place: Option<Place>) -> Next {
+    fn open(&mut self, file: FoundFile, place: Option<Place>, listed: &[FoundFile]) -> Next {
         self.last = Some(Arc::clone(&file.name));
         self.quiet = Duration::ZERO;
+        let behind = listed.iter().filter(|other| other.name < file.name);
+        let behind_us = behind.map(|other| other.touched_us).max().unwrap_or(0);
+        let place = place.unwrap_or_else(|| start_of(&file));
+        let place = Place { id: file.id, behind_us, ..place };
         Next::File(file, place)
     }
 
-    /// Goes on where an earlier reader stopped. What sorts before that place was read or skipped then.
+    /// Says, once for each, which of `listed` have rows that nobody will read: files that turned up behind the place
+    /// reached in name order, and finished ones that grew.
+    fn look_behind(&mut self, listed: &[FoundFile]) {
+        let Some(last) = self.last.clone() else { return };
+        for file in listed {
+            match file.id.and_then(|id| self.known.get(&id)).copied() {
+                Some(known) if known.told || file.bytes == known.bytes => {}
+                Some(known) if file.bytes > known.bytes => {
+                    self.skip(file, "not read on: it grew after reading had gone on with later files");
+                }
+                _ if file.name < last => {
+                    self.skip(file, "not read: it came after reading had gone on with later files")
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn skip(&mut self, file: &FoundFile, why: &str) {
+        tracing::warn!(file = %file.name, "{why}");
+        self.notes.skipped_files += 1;
+        if let Some(id) = file.id {
+            self.known.insert(id, Known { bytes: 0, told: true });
+        }
+    }
+
+    /// Goes on where an earlier reader stopped. What sorts before that place was read or skipped then, but for files that
+    /// were touched since.
     fn resume_at(&mut self, place: Place, listed: Vec<FoundFile>) -> Result<Next> {
         self.last = Some(Arc::clone(&place.file));
         for file in listed.iter().filter(|f| f.name < place.file) {
-            self.remember(file, 0);
+            match file.touched_us > place.behind_us {
+                true => self.skip(file, "not read: it came or changed after reading had gone on with later files"),
+                false => self.remember(file, file.bytes),
+            }
         }
-        let Some(file) = listed.into_iter().find(|f| f.name == place.file) else { return self.next() };
+        let Some(file) = listed.iter().find(|f| f.name == place.file).cloned() else { return self.next() };
         if place.id.is_some() && place.id != file.id {
             self.notes.rotated_files += 1;
             if let Some(moved) = find_moved(&file, &place) {
-                return Ok(self.open(moved, Some(place)));
+                return Ok(self.open(moved, Some(place), &listed));
             }
             tracing::warn!(file = %file.name, "replaced while it was not followed; reading the new file from its start");
-            return Ok(self.open(file, None));
+            return Ok(self.open(file, None, &listed));
         }
         if file.bytes < place.byte {
             self.note_truncation(&file);
-            return Ok(self.open(file, None));
+            return Ok(self.open(file, None, &listed));
         }
-        Ok(self.open(file, Some(place)))
+        Ok(self.open(file, Some(place), &listed))
     }
 
     fn at_end(&mut self, file: &FoundFile, byte: u64) -> Result<AtEnd> {
@@ -212,11 +249,13 @@ impl Followed {
                 Ok(AtEnd::ReadOn)
             }
             Some(now) => {
+                let listed = self.pattern.list()?;
+                self.look_behind(&listed);
                 // A file under the same name is later too: this one was moved before we opened it.
                 let is_later = |f: &FoundFile| {
                     (f.name > now.name || f.name == now.name && f.id != now.id) && !is_known(&self.known, f)
                 };
-                let later = self.pattern.list()?.iter().any(is_later);
+                let later = listed.iter().any(is_later);
                 if !(later && self.is_quiet(&now)) {
                     return Ok(AtEnd::Wait);
                 }
@@ -246,13 +285,13 @@ impl Followed {
 
     fn remember(&mut self, file: &FoundFile, read: u64) {
         if let Some(id) = file.id {
-            self.known.insert(id, read);
+            self.known.insert(id, Known { bytes: read, told: false });
         }
     }
 }
 
-fn is_known(known: &HashMap<(u64, u64), u64>, file: &FoundFile) -> bool {
-    file.id.and_then(|id| known.get(&id)).is_some_and(|read| file.bytes >= *read)
+fn is_known(known: &HashMap<(u64, u64), Known>, file: &FoundFile) -> bool {
+    file.id.and_then(|id| known.get(&id)).is_some_and(|known| file.bytes >= known.bytes)
 }
 
 /// The file that was at `file`'s path when `place` was noted, if it is still in the same folder.

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::connectors::testing::{Drained, drain, inline_options};
-use crate::connectors::{RejectReason, SplitEvent};
+use crate::connectors::{Notes, RejectReason, SplitEvent};
 
 fn column(name: &str, data_type: DataType) -> ColumnDefinition {
     ColumnDefinition::new(name, data_type)
@@ -438,6 +438,7 @@ async fn follow(reader: &mut dyn SplitReader, rows: usize) -> Drained {
     while drained.offsets.len() + drained.rejects.len() < rows {
         match reader.next().await.unwrap() {
             SplitEvent::Rows(batch) => drained.add(batch),
+            SplitEvent::Notes(notes) => drained.notes += notes,
             SplitEvent::Nothing => {}
             other => panic!("a followed source does not end: {other:?}"),
         }
@@ -500,6 +501,56 @@ async fn rotation_finishes_the_old_file_first() {
     let mut resumed = open(&source, first.positions.last()).await;
     let rest = follow(resumed.as_mut(), 2).await;
     assert_eq!((integers(&rest.rows(), 0), rest.offsets), (vec![Some(2), Some(3)], vec![1, 2]));
+}
+
+/// What is noted while `reader` is asked a few times and has no row.
+async fn noted(reader: &mut dyn SplitReader) -> Notes {
+    let mut all = Notes::default();
+    for _ in 0..10 {
+        match reader.next().await.unwrap() {
+            SplitEvent::Notes(notes) => all += notes,
+            SplitEvent::Nothing => {}
+            other => panic!("there is no row to read: {other:?}"),
+        }
+    }
+    all
+}
+
+fn skipped(files: u64) -> Notes {
+    Notes { skipped_files: files, ..Notes::default() }
+}
+
+#[tokio::test]
+async fn files_that_come_behind_the_place_reached_are_told_of_though_no_row_follows() {
+    let folder = Folder::with(&[("a.json", "{\"v\":1}\n"), ("b.json", "{\"v\":2}\n")]);
+    let source = source(&folder.at("*.json"), &[column("v", DataType::Int64)], FOLLOW).unwrap();
+    let mut reader = open(&source, None).await;
+    let read = follow(reader.as_mut(), 2).await;
+    assert_eq!(noted(reader.as_mut()).await, Notes::default());
+    fs::rename(folder.at("a.json"), folder.at("a.old")).unwrap();
+    folder.write("a.json", b"{\"v\":3}\n");
+    assert_eq!(noted(reader.as_mut()).await, skipped(1), "rotated, once");
+    folder.write("0.json", b"{\"v\":4}\n");
+    assert_eq!(noted(reader.as_mut()).await, skipped(1), "another one");
+    let mut resumed = open(&source, read.positions.last()).await;
+    assert_eq!(noted(resumed.as_mut()).await, skipped(2), "both came after the position");
+}
+
+#[tokio::test]
+async fn a_finished_file_that_grows_is_told_of_once() {
+    let folder = Folder::with(&[("a.json", "{\"v\":1}\n"), ("b.json", "{\"v\":2}\n")]);
+    let source = source(&folder.at("*.json"), &[column("v", DataType::Int64)], FOLLOW).unwrap();
+    let mut reader = open(&source, None).await;
+    let read = follow(reader.as_mut(), 2).await;
+    let mut resumed = open(&source, read.positions.last()).await;
+    assert_eq!(noted(resumed.as_mut()).await, Notes::default(), "nothing has changed");
+    folder.append("a.json", "{\"v\":3}\n");
+    assert_eq!(noted(reader.as_mut()).await, skipped(1));
+    folder.append("a.json", "{\"v\":4}\n");
+    assert_eq!(noted(reader.as_mut()).await, Notes::default());
+    assert_eq!(noted(resumed.as_mut()).await, skipped(1));
+    folder.append("b.json", "{\"v\":5}\n");
+    assert_eq!(integers(&follow(reader.as_mut(), 1).await.rows(), 0), [Some(5)]);
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use super::listing::{FoundFile, unreadable};
 use super::open::{ByteReader, Compression, open};
 use super::sequence::{AtEnd, Next, Sequence};
 use crate::connectors::formats::text::TextFormat;
-use crate::connectors::pipeline::{Place, Produced, Producer, Stretch};
+use crate::connectors::pipeline::{Place, Produced, Producer};
 use crate::connectors::records::{RecordBuffer, Rest, STRETCH_BYTES};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -23,7 +23,7 @@ pub(super) struct TextProducer {
     /// Whether to stop at the length a file had when it was listed.
     pub(super) bounded: bool,
     /// The file that `files` gave last and that is not open yet: opening may be cancelled.
-    pub(super) next: Option<(FoundFile, Option<Place>)>,
+    pub(super) next: Option<(FoundFile, Place)>,
     pub(super) current: Option<OpenFile>,
 }
 
@@ -77,21 +77,12 @@ impl TextProducer {
         let Some((file, place)) = &self.next else { return Ok(false) };
         let compression = self.compression.unwrap_or_else(|| Compression::of_name(&file.name));
         let limit = (self.bounded && file.regular).then_some(file.bytes);
-        let place = match place {
-            Some(place) => Place { id: file.id, ..place.clone() },
-            None => Place { file: Arc::clone(&file.name), id: file.id, ..Place::default() },
-        };
         let reader = open(&file.path, compression, place.byte, limit).await?;
         let path: Arc<str> = file.path.to_string_lossy().into();
-        let records = RecordBuffer::new(Arc::clone(&self.format), self.max_row_bytes, path, place);
+        let records = RecordBuffer::new(Arc::clone(&self.format), self.max_row_bytes, path, place.clone());
         self.current = Some(OpenFile { file: file.clone(), reader, records, state: State::Reading });
         self.next = None;
         Ok(true)
-    }
-
-    fn produced(&mut self, mut stretch: Stretch) -> Produced {
-        stretch.notes += self.files.take_notes();
-        Produced::Stretch(Box::new(stretch))
     }
 }
 
@@ -100,6 +91,9 @@ impl Producer for TextProducer {
     async fn produce(&mut self) -> Result<Produced> {
         let mut target = STRETCH_BYTES;
         loop {
+            if let Some(notes) = self.files.take_notes() {
+                return Ok(Produced::Notes(notes));
+            }
             let Some(open) = &mut self.current else {
                 if self.open_next().await? {
                     continue;
@@ -117,7 +111,7 @@ impl Producer for TextProducer {
             open.fill(target).await?;
             let rest = if open.state == State::Finished { Rest::IsHere } else { Rest::MayFollow };
             if let Some(stretch) = open.records.cut(rest) {
-                return Ok(self.produced(stretch));
+                return Ok(Produced::Stretch(Box::new(stretch)));
             }
             match open.state {
                 // A record longer than a stretch.

@@ -332,7 +332,6 @@ impl Producer for RowProducer {
             start,
             end: self.place(),
             path: "".into(),
-            notes: Notes::default(),
         })))
     }
 }
