@@ -4,6 +4,7 @@
 //! All of it is row by row and has no state, so any number of batches may be prepared at once. Order matters only from
 //! `operators::sequence` on.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int32Array, Int64Array, RecordBatch};
@@ -124,16 +125,22 @@ impl Prepare {
         let SourceBatch { rows, offsets, mut rejects, notes, bytes, next } = self.within_years(batch)?;
         let (raw, offsets) = self.computed(split, rows, offsets, &mut rejects)?;
         let (raw, offsets) = self.timely(now_us, raw, offsets, &mut rejects)?;
-        let marks = self.marks(now_us, &raw)?;
-        let mut flow = Flow { rows: raw.clone(), origin: None, failed: Vec::new() };
+        let (marks, raw, offsets) = match self.marks(now_us, &raw) {
+            Err(error) if error.kind() == crate::ErrorKind::Data => {
+                let work = |part: &RecordBatch| self.marks(now_us, part).map(|_| ());
+                let (raw, offsets) = self.computable(raw, offsets, &mut rejects, work)?;
+                (self.marks(now_us, &raw)?, raw, offsets)
+            }
+            marks => (marks?, raw, offsets),
+        };
+        let mut flow = Flow { rows: raw.clone(), origin: None, failed: BTreeMap::new() };
         for step in &self.steps {
             flow = flow.through(step)?;
         }
         let (rows, times) = self.finish(&mut flow)?;
-        let mut failed: Vec<u32> = flow.failed.iter().map(|row| row.row).collect();
-        failed.sort_unstable();
-        for row in &flow.failed {
-            rejects.push(self.reject_row(&raw, row.row, offsets.get(row.row as usize), computation(&row.error)));
+        let failed: Vec<u32> = flow.failed.keys().copied().collect();
+        for (row, error) in &flow.failed {
+            rejects.push(self.reject_row(&raw, *row, offsets.get(*row as usize), computation(error)));
         }
         rejects.sort_by_key(|reject| reject.offset);
         Ok(Prepared { raw, offsets, marks, rows, times, origin: flow.origin, failed, rejects, notes, bytes, next })
@@ -161,14 +168,9 @@ impl Prepare {
         let (columns, rows, offsets) = match compute(&rows) {
             Ok(columns) => (columns, rows, offsets),
             Err(error) if error.kind() == crate::ErrorKind::Data => {
-                let sorted = set_failures_aside(&rows, |part| compute(part).map(|_| ()))?;
-                for row in &sorted.failed {
-                    let why = computation(&row.error);
-                    rejects.push(self.reject_row(&rows, row.row, offsets.get(row.row as usize), why));
-                }
-                let kept = Offsets::Each(sorted.good.values().iter().map(|i| offsets.get(*i as usize)).collect());
-                let rows = arrow::compute::take_record_batch(&rows, &sorted.good).map_err(|e| failure(e.into()))?;
-                (compute(&rows)?, rows, kept)
+                let work = |part: &RecordBatch| compute(part).map(|_| ());
+                let (rows, offsets) = self.computable(rows, offsets, rejects, work)?;
+                (compute(&rows)?, rows, offsets)
             }
             Err(error) => return Err(error),
         };
@@ -179,6 +181,24 @@ impl Prepare {
             columns.push(Arc::new(Int64Array::from_iter_values((0..n).map(|row| offsets.get(row)))));
         }
         Ok((batch_of(&self.schema, columns, n)?, offsets))
+    }
+
+    /// The rows that `work` can be done for, which fails on others; these are rejects.
+    fn computable(
+        &self,
+        rows: RecordBatch,
+        offsets: Offsets,
+        rejects: &mut Vec<Reject>,
+        work: impl Fn(&RecordBatch) -> Result<()>,
+    ) -> Result<(RecordBatch, Offsets)> {
+        let sorted = set_failures_aside(&rows, work)?;
+        for row in &sorted.failed {
+            let why = computation(&row.error);
+            rejects.push(self.reject_row(&rows, row.row, offsets.get(row.row as usize), why));
+        }
+        let kept = sorted.good.values().iter().map(|i| offsets.get(*i as usize)).collect();
+        let rows = arrow::compute::take_record_batch(&rows, &sorted.good).map_err(|e| failure(e.into()))?;
+        Ok((rows, Offsets::Each(kept)))
     }
 
     /// Sets rows aside whose event time is NULL, beyond the years, or too far in the future (T8).
@@ -306,8 +326,8 @@ impl Prepare {
 struct Flow {
     rows: RecordBatch,
     origin: Option<Vec<u32>>,
-    /// Rows of the source batch that failed.
-    failed: Vec<FailedRow>,
+    /// Rows of the source batch that failed, each with what came first.
+    failed: BTreeMap<u32, Error>,
 }
 
 impl Flow {
@@ -339,9 +359,7 @@ impl Flow {
     fn note_failed(&mut self, failed: Vec<FailedRow>) {
         for row in failed {
             let source = self.origin.as_ref().map_or(row.row, |origin| origin[row.row as usize]);
-            if self.failed.iter().all(|known| known.row != source) {
-                self.failed.push(FailedRow { row: source, error: row.error });
-            }
+            self.failed.entry(source).or_insert(row.error);
         }
     }
 
@@ -358,11 +376,10 @@ impl Flow {
 
     fn drop_failed(&mut self) {
         let Some(origin) = &self.origin else { return };
-        if self.failed.is_empty() || !origin.iter().any(|row| self.failed.iter().any(|failed| failed.row == *row)) {
+        if self.failed.is_empty() || !origin.iter().any(|row| self.failed.contains_key(row)) {
             return;
         }
-        let good: BooleanArray =
-            origin.iter().map(|row| Some(self.failed.iter().all(|failed| failed.row != *row))).collect();
+        let good: BooleanArray = origin.iter().map(|row| Some(!self.failed.contains_key(row))).collect();
         self.origin = Some(origin.iter().zip(good.iter()).filter(|(_, g)| *g == Some(true)).map(|(r, _)| *r).collect());
         self.rows = filter_record_batch(&self.rows, &good).expect("the mask has a value per row");
     }
