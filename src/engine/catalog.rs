@@ -1,6 +1,6 @@
 //! What the engine knows by name: sources, views, macros. Kept as the statements that made them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -77,6 +77,8 @@ struct Names {
     views: BTreeMap<String, ViewEntry>,
     macros: BTreeMap<String, MacroEntry>,
     broken: BTreeMap<String, BrokenEntry>,
+    /// Views that are not to read.
+    paused: BTreeSet<String>,
     /// Statements in the order they were made.
     order: Vec<String>,
 }
@@ -95,6 +97,9 @@ pub(super) struct EngineCatalog {
 #[derive(Debug, Serialize, Deserialize)]
 struct Stored {
     statements: Vec<String>,
+    /// Views that are not to read.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    paused: BTreeSet<String>,
 }
 
 const CATALOG: Document = Document { name: "the catalog", format_version: 1 };
@@ -122,21 +127,22 @@ impl EngineCatalog {
         Self { names: RwLock::default(), jobs: Jobs::new(storage.clone(), clock), storage, connectors }
     }
 
-    /// The statements stored, in the order they were made.
+    /// The statements stored, in the order they were made, and which views are paused.
     ///
     /// # Errors
     /// `Corrupt` if they are damaged or of another format.
-    pub async fn load(&self) -> Result<Vec<String>> {
-        let Some(bytes) = self.storage.get(&path()).await? else { return Ok(Vec::new()) };
+    pub async fn load(&self) -> Result<(Vec<String>, BTreeSet<String>)> {
+        let Some(bytes) = self.storage.get(&path()).await? else { return Ok(Default::default()) };
         let stored: Stored = CATALOG.decode(path().as_ref(), &bytes)?;
-        Ok(stored.statements)
+        Ok((stored.statements, stored.paused))
     }
 
     /// Writes the statements of all names.
     pub async fn save(&self) -> Result<()> {
         let stored = {
             let names = self.names.read();
-            Stored { statements: names.order.iter().filter_map(|name| names.text(name)).collect() }
+            let statements = names.order.iter().filter_map(|name| names.text(name)).collect();
+            Stored { statements, paused: names.paused.clone() }
         };
         self.storage.put(&path(), CATALOG.encode(&stored)?).await
     }
@@ -180,6 +186,20 @@ impl EngineCatalog {
         names.views.insert(name.to_owned(), entry);
     }
 
+    /// Notes whether the view `name` is to read.
+    pub fn set_paused(&self, name: &str, paused: bool) {
+        let noted = &mut self.names.write().paused;
+        if paused {
+            noted.insert(name.to_owned())
+        } else {
+            noted.remove(name)
+        };
+    }
+
+    pub fn is_paused(&self, name: &str) -> bool {
+        self.names.read().paused.contains(name)
+    }
+
     /// Replaces what is known of a view.
     pub fn update_view(&self, name: &str, entry: ViewEntry) {
         if let Some(known) = self.names.write().views.get_mut(name) {
@@ -199,6 +219,7 @@ impl EngineCatalog {
         names.views.remove(name);
         names.macros.remove(name);
         names.broken.remove(name);
+        names.paused.remove(name);
         names.order.retain(|known| known != name);
     }
 

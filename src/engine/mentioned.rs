@@ -65,8 +65,13 @@ fn tables_of(text: &str) -> Option<BTreeSet<String>> {
     Some(tables)
 }
 
+/// Whether `definition` makes a view with results, by its words.
+pub(super) fn makes_results(definition: &str) -> bool {
+    words(definition).take_while(|word| word != "as").any(|word| word == "materialized")
+}
+
 /// The name that the CREATE statement `definition` makes; `None` if words do not tell.
-fn made_by(definition: &str) -> Option<String> {
+pub(super) fn made_by(definition: &str) -> Option<String> {
     const BEFORE: &[&str] =
         &["create", "or", "replace", "materialized", "view", "source", "stream", "table", "if", "not", "exists"];
     let name = definition.split_whitespace().find(|word| !BEFORE.contains(&word.to_lowercase().as_str()))?;

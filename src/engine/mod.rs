@@ -230,11 +230,11 @@ impl Engine {
                 self.insert(source, &columns, &query, *statement).await
             }
             Statement::Pause { view } => {
-                self.job(&view.node)?.pause().await?;
+                self.set_paused(&view.node, true).await?;
                 Ok(Outcome::done("PAUSE"))
             }
             Statement::Resume { view } => {
-                self.job(&view.node)?.resume().await?;
+                self.set_paused(&view.node, false).await?;
                 Ok(Outcome::done("RESUME"))
             }
             Statement::CreateSchedule(create) => self.create_schedule(create).await,
@@ -248,6 +248,18 @@ impl Engine {
             }
             Statement::Passthrough(statement) => self.passthrough(*statement).await,
         }
+    }
+
+    /// Stops or goes on reading for `view`, also after a restart.
+    async fn set_paused(&self, view: &str, paused: bool) -> Result<()> {
+        let job = self.job(view)?;
+        self.must_hold(if paused { "PAUSE" } else { "RESUME" }).await?;
+        self.inner.catalog.set_paused(view, paused);
+        if let Err(error) = self.inner.catalog.save().await {
+            self.inner.catalog.set_paused(view, job.is_paused());
+            return Err(error);
+        }
+        if paused { job.pause().await } else { job.resume().await }
     }
 
     /// The latest versions of `view`, or of a relation such as `view$history`, as a DataFrame.

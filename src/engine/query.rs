@@ -74,6 +74,7 @@ impl Engine {
             options: self.inner.options.clone(),
             sink: Box::new(StreamSink { columns, to: to.clone() }),
             recovered: None,
+            paused: false,
         };
         let job = spawn(spec).await?;
         let clock = Arc::clone(&self.inner.options.clock);

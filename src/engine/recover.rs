@@ -9,7 +9,7 @@ use object_store::path::Path;
 
 use super::Engine;
 use super::catalog::{BrokenEntry, MacroEntry, ViewEntry};
-use super::mentioned::mentioned;
+use super::mentioned::{made_by, mentioned};
 use super::sink::ViewSink;
 use super::upkeep::upkeep_of;
 use super::view::source_names;
@@ -30,23 +30,28 @@ impl Engine {
     ///
     /// If there is nothing to be done but the queries of `only_for`, names that these cannot speak of are left out.
     pub(super) async fn restore(&self, resumes: bool, only_for: Option<&str>) -> Result<()> {
-        let mut texts = self.inner.catalog.load().await?;
+        let (mut texts, paused) = self.inner.catalog.load().await?;
+        paused.iter().for_each(|view| self.inner.catalog.set_paused(view, true));
         if let Some(queries) = only_for.filter(|_| self.inner.read_only) {
             texts = mentioned(texts, queries);
         }
         if resumes && !texts.is_empty() {
             self.hold().await?;
         }
-        for text in texts {
-            let statement = sql::parse_one(&text)?;
+        for (nth, text) in texts.into_iter().enumerate() {
+            let statement = sql::parse_one(&text);
             let name = match &statement {
-                Statement::CreateSource(create) => create.name.node.clone(),
-                Statement::CreateMaterializedView(create) => create.name.node.clone(),
-                Statement::CreateView { name, .. } => name.clone(),
-                _ => return Err(Error::new(ErrorKind::Corrupt, "the catalog holds a statement that makes nothing")),
+                Ok(Statement::CreateSource(create)) => create.name.node.clone(),
+                Ok(Statement::CreateMaterializedView(create)) => create.name.node.clone(),
+                Ok(Statement::CreateView { name, .. }) => name.clone(),
+                _ => made_by(&text).unwrap_or_else(|| format!("statement {nth}")),
             };
-            if let Err(error) = self.restore_one(statement, resumes).await {
-                // A file that is gone or a function not registered yet keeps nobody from the rest.
+            let restored = match statement {
+                Ok(statement) => self.restore_one(statement, resumes).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = restored {
+                // A file that is gone, a function not registered yet or SQL of another version keeps nobody from the rest.
                 tracing::error!(name, kind = error.kind().as_str(), "cannot be brought back: {error}");
                 self.inner.catalog.insert_broken(&name, BrokenEntry { text, problem: Arc::new(error) });
             }
@@ -65,7 +70,7 @@ impl Engine {
                 self.inner.catalog.insert_macro(&name, MacroEntry { query: Arc::from(query), text });
             }
             Statement::CreateMaterializedView(create) => self.restore_view(create, resumes).await?,
-            _ => return Err(Error::internal("a statement that makes nothing was to be brought back")),
+            _ => return Err(Error::new(ErrorKind::Corrupt, "the catalog holds a statement that makes nothing")),
         }
         Ok(())
     }
@@ -165,6 +170,7 @@ impl Engine {
             options: self.inner.options.clone(),
             sink: Box::new(sink),
             recovered,
+            paused: self.inner.catalog.is_paused(name),
         })
         .await
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use datafusion::sql::sqlparser::ast;
 
 use super::catalog::{MacroEntry, SourceEntry, ViewEntry};
+use super::mentioned::{made_by, makes_results};
 use super::upkeep::upkeep_of;
 use super::{Engine, Outcome};
 use crate::checkpoint::StateFiles;
@@ -192,10 +193,13 @@ impl Engine {
     /// Removes what a crash between making a view's store and naming it in the catalog, or the other way round while
     /// dropping, has left of a view that nobody knows.
     async fn remove_leftovers(&self, name: &str) -> Result<()> {
-        for text in self.inner.catalog.load().await? {
-            if let Statement::CreateMaterializedView(create) = sql::parse_one(&text)?
-                && create.name.node == name
-            {
+        for text in self.inner.catalog.load().await?.0 {
+            let known = match sql::parse_one(&text) {
+                Ok(Statement::CreateMaterializedView(create)) => Some(create.name.node),
+                Ok(_) => None,
+                Err(_) => made_by(&text).filter(|_| makes_results(&text)),
+            };
+            if known.as_deref() == Some(name) {
                 return Err(Error::new(ErrorKind::Conflict, format!("another engine has made `{name}` meanwhile"))
                     .with_hint("open the data dir anew to see it"));
             }
@@ -225,13 +229,14 @@ impl Engine {
         if_not_exists: bool,
     ) -> Result<Option<Outcome>> {
         let Some(known) = self.inner.catalog.definition(name) else { return Ok(None) };
-        let same = sql::definition(&known)? == sql::definition(text)?;
+        // One that another version wrote may not even be words of this one.
+        let same = sql::definition(&known).ok() == Some(sql::definition(text)?);
         if if_not_exists || same && if_exists != IfExists::Restart {
             let notices = vec![format!("`{name}` exists already and was left as it is")];
             self.resume_failed(name).await?;
             return Ok(Some(Outcome::Done { tag: format!("CREATE {kind}"), notices }));
         }
-        let is_view = self.inner.catalog.view_entry(name).is_some();
+        let is_view = makes_results(&known);
         let readers = self.inner.catalog.readers_of(name);
         match if_exists {
             IfExists::Refuse => {
@@ -270,10 +275,13 @@ impl Engine {
 
     pub(super) async fn drop(&self, kind: DropKind, if_exists: bool, name: Spanned<String>) -> Result<Outcome> {
         let catalog = &self.inner.catalog;
+        let is_broken = catalog.broken(&name.node).is_some();
         let (what, known) = match kind {
-            DropKind::Source => ("source", catalog.source_entry(&name.node).is_some()),
-            DropKind::MaterializedView => ("view", catalog.view_entry(&name.node).is_some()),
-            DropKind::View => ("view", catalog.has_macro(&name.node) || catalog.view_entry(&name.node).is_some()),
+            DropKind::Source => ("source", is_broken || catalog.source_entry(&name.node).is_some()),
+            DropKind::MaterializedView => ("view", is_broken || catalog.view_entry(&name.node).is_some()),
+            DropKind::View => {
+                ("view", is_broken || catalog.has_macro(&name.node) || catalog.view_entry(&name.node).is_some())
+            }
             DropKind::Schedule => return self.drop_schedule(if_exists, &name).await,
             DropKind::Table if catalog.definition(&name.node).is_some() => ("table", true),
             DropKind::Table => {
@@ -321,8 +329,10 @@ impl Engine {
             self.inner.catalog.save().await?;
             return view.writer.remove().await;
         }
+        let had_results = self.inner.catalog.broken(name).is_some_and(|broken| makes_results(&broken.text));
         self.inner.catalog.remove(name);
-        self.inner.catalog.save().await
+        self.inner.catalog.save().await?;
+        if had_results { remove_view(&self.inner.storage, name).await } else { Ok(()) }
     }
 }
 

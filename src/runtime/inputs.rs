@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use super::job::JobOptions;
 use super::pool::{TaskPool, panicked};
 use super::reader::{FromSplit, Skip, read_split};
-use super::recovery::SequencerFacts;
+use super::recovery::{Rejected, SequencerFacts};
 use crate::connectors::{Boundedness, Notes, Position, ReadOptions, Source, Split, SplitReader};
 use crate::error::{Error, ErrorKind, Result};
 use crate::operators::graph::SourceSpec;
@@ -90,9 +90,7 @@ impl SplitInput {
 struct SourceInput {
     prepare: Arc<Prepare>,
     opened: BTreeSet<Arc<str>>,
-    rejected: u64,
-    /// What was wrong with the first row rejected.
-    first_reject: Option<String>,
+    rejected: Rejected,
     notes: Notes,
 }
 
@@ -133,14 +131,13 @@ impl Inputs {
         facts: Option<&SequencerFacts>,
         sequencer: &mut Sequencer,
     ) -> Result<Self> {
-        let new = |prepare| SourceInput {
+        let new = |(source, prepare)| SourceInput {
             prepare,
             opened: BTreeSet::new(),
-            rejected: 0,
-            first_reject: None,
+            rejected: facts.and_then(|facts| facts.rejected.get(source)).cloned().unwrap_or_default(),
             notes: Notes::default(),
         };
-        let sources = prepares.into_iter().map(new).collect::<Vec<_>>();
+        let sources = prepares.into_iter().enumerate().map(new).collect::<Vec<_>>();
         let mut inputs = Self {
             sources,
             options: options.clone(),
@@ -226,19 +223,19 @@ impl Inputs {
     /// `Data` once there are more of them than the source allows.
     pub fn on_rejects(&mut self, rejects: &SplitRejects) -> Result<()> {
         let source = &mut self.sources[rejects.source];
-        source.rejected += rejects.rejects.len() as u64;
-        if source.first_reject.is_none() {
-            source.first_reject =
+        source.rejected.rows += rejects.rejects.len() as u64;
+        if source.rejected.first.is_none() {
+            source.rejected.first =
                 rejects.rejects.first().map(|first| format!("{}: {}: {}", first.place, first.message, first.raw));
         }
         let spec = source.prepare.spec();
         match spec.rejects_max {
-            Some(max) if source.rejected > max => Err(Error::new(
+            Some(max) if source.rejected.rows > max => Err(Error::new(
                 ErrorKind::Data,
                 format!(
                     "more rows of source `{}` were rejected than max_rejects=`{max}` allows, the first at {}",
                     spec.name,
-                    source.first_reject.as_deref().unwrap_or_default()
+                    source.rejected.first.as_deref().unwrap_or_default()
                 ),
             )
             .with_hint(format!(
@@ -254,11 +251,16 @@ impl Inputs {
         self.sources[self.splits[split].source].notes += notes;
     }
 
+    /// What was rejected of each source so far, before a restart too.
+    pub fn rejected(&self) -> Vec<Rejected> {
+        self.sources.iter().map(|source| source.rejected.clone()).collect()
+    }
+
     /// What is known of each source.
     pub fn progress(&self) -> Vec<SourceProgress> {
         let progress = |source: &SourceInput| SourceProgress {
             source: source.prepare.spec().name.clone(),
-            rejected: source.rejected,
+            rejected: source.rejected.rows,
             notes: source.notes,
         };
         self.sources.iter().map(progress).collect()

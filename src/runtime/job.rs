@@ -80,6 +80,8 @@ pub struct JobSpec {
     pub sink: Box<dyn ResultSink>,
     /// The checkpoint to go on from. `None`: the sources' beginning.
     pub recovered: Option<Recovered>,
+    /// Whether it reads only after [`JobHandle::resume`].
+    pub paused: bool,
 }
 
 /// What a job is asked from outside.
@@ -182,7 +184,7 @@ impl JobHandle {
     }
 
     /// Ends an epoch that covers every row its sources have accepted by now, and waits until the sink has it. Of sources
-    /// that cannot tell ([`Source::accepted`]), of splits that are paused, and of a job that is, it covers what was read.
+    /// that cannot tell ([`Source::accepted`]), of splits that are paused, and of a job that is, it covers what it took before.
     ///
     /// # Errors
     /// `Closed` if the job has ended; its own error is that of [`JobHandle::wait`].
@@ -307,7 +309,7 @@ pub async fn spawn(spec: JobSpec) -> Result<JobHandle> {
     let bounded = sources.iter().all(|(_, source)| source.boundedness == Boundedness::Bounded);
     let bytes_total = sources.iter().map(|(_, source)| source.source.total_bytes()).sum();
     let read: Vec<Arc<dyn Source>> = sources.iter().map(|(_, source)| Arc::clone(&source.source)).collect();
-    let name = spec.name.clone();
+    let (name, paused) = (spec.name.clone(), spec.paused);
     let mut tasks = JoinSet::new();
     let sequencer = start(spec, asked, Arc::clone(&progress), &mut tasks).await?;
     let job = tokio::spawn(run(tasks, sequencer));
@@ -317,7 +319,7 @@ pub async fn spawn(spec: JobSpec) -> Result<JobHandle> {
         progress,
         ended,
         bounded,
-        paused: Arc::default(),
+        paused: Arc::new(paused.into()),
         bytes_total,
         abort: job.abort_handle(),
     };
@@ -379,7 +381,7 @@ async fn start(
     progress: Arc<Progress>,
     tasks: &mut JoinSet<Result<()>>,
 ) -> Result<AbortHandle> {
-    let JobSpec { graph, options, sink, recovered, .. } = spec;
+    let JobSpec { graph, options, sink, recovered, paused, .. } = spec;
     let plan = Plan::of(&graph)?;
     let prepares = plan.prepares(&graph, &options).await?;
     let late = late_schema(&late_columns(&graph));
@@ -441,7 +443,7 @@ async fn start(
         last_early_us: facts.as_ref().and_then(|facts| facts.last_early_us),
         newest_time: facts.as_ref().map_or(watermark::NONE, |facts| facts.newest_time),
         dirty: owes,
-        paused: false,
+        paused,
         keeps_state,
         keeps_refused,
         held_before: 0,

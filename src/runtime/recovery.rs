@@ -50,6 +50,18 @@ pub(super) struct SequencerFacts {
     /// When early values were given last, by the clock.
     pub last_early_us: Option<i64>,
     pub newest_time: i64,
+    /// Of each source, in the order of their nodes.
+    #[serde(default)]
+    pub rejected: Vec<Rejected>,
+}
+
+/// What was rejected of a source.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Rejected {
+    pub rows: u64,
+    /// What was wrong with the first of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first: Option<String>,
 }
 
 /// A job's state, as JSON in [`Snapshot::state`].

@@ -330,17 +330,20 @@ impl SequencerTask {
         Ok(None)
     }
 
-    /// Takes what has been read already, and notes what has been accepted and must follow before the epoch may end.
+    /// Takes what has been read already, unless the job is paused, and notes what has been accepted and must follow before the epoch may end.
     async fn on_epoch_asked(&mut self, raised: Option<i64>, done: oneshot::Sender<()>) -> Result<()> {
         self.inputs.discover(&mut self.sequencer).await?;
-        for split in 0..self.inputs.splits.len() {
+        let splits = if self.paused { 0 } else { self.inputs.splits.len() };
+        for split in 0..splits {
             while !self.is_far_ahead(split)
                 && let Some(message) = self.inputs.splits[split].try_next()
             {
                 self.on_message(split, Some(message)).await?;
             }
         }
-        while let Next::Rows(rows) = self.next().await? {
+        while !self.paused
+            && let Next::Rows(rows) = self.next().await?
+        {
             self.on_rows(rows).await?;
         }
         self.watermark_rose().await?;
@@ -493,6 +496,7 @@ impl SequencerTask {
                 told_w: self.told_w,
                 last_early_us: self.last_early_us,
                 newest_time: self.newest_time,
+                rejected: self.inputs.rejected(),
             }),
             last: last.is_some(),
             ended: last == Some(Last::Ended),

@@ -10,7 +10,6 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path as FsPath, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use futures::stream::{BoxStream, StreamExt};
@@ -21,6 +20,7 @@ use object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMode,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
+use uuid::Uuid;
 
 const STORE: &str = "SyncedLocal";
 
@@ -125,8 +125,11 @@ fn write_synced(path: &FsPath, payload: &PutPayload, create: bool) -> io::Result
         // Best effort: a leftover has a name that listings skip.
         let _ = fs::remove_file(&staged);
     }
-    result?;
-    sync_folder(folder)
+    match result {
+        // The file may be our own first try, whose folder could not be synced then.
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => sync_folder(folder).and(Err(e)),
+        result => result.and_then(|()| sync_folder(folder)),
+    }
 }
 
 fn stage(staged: &FsPath, payload: &PutPayload) -> io::Result<()> {
@@ -135,12 +138,11 @@ fn stage(staged: &FsPath, payload: &PutPayload) -> io::Result<()> {
     file.sync_all()
 }
 
-/// `name#digits`, which `LocalFileSystem` hides from listings; unique among live processes.
+/// `name#digits`, which `LocalFileSystem` hides from listings. Random, as the ids of processes repeat: in a container each
+/// engine may find what the one before it left.
 fn staging_name(path: &FsPath) -> PathBuf {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let unique = format!("#{}{:06}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed) % 1_000_000);
     let mut name = path.as_os_str().to_owned();
-    name.push(unique);
+    name.push(format!("#{}", Uuid::new_v4().as_u128()));
     name.into()
 }
 
@@ -153,7 +155,7 @@ fn create_folder_synced(folder: &FsPath) -> io::Result<()> {
     create_folder_synced(parent)?;
     match fs::create_dir(folder) {
         Ok(()) => sync_folder(parent),
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => sync_folder(parent),
         Err(e) => Err(e),
     }
 }

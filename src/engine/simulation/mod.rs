@@ -1,10 +1,12 @@
 //! The whole engine on one thread, with a clock that stands still, over a store that fails.
 //!
-//! [`calls`] fails each store call of one scenario in turn; [`damage`] flips stored bytes; [`writers`] has two engines at once.
+//! [`calls`] fails each store call of one scenario in turn; [`damage`] flips stored bytes; [`restart`] opens the data again;
+//! [`writers`] has two engines at once.
 
 mod calls;
 mod damage;
 mod log;
+mod restart;
 mod writers;
 
 use std::collections::BTreeMap;
