@@ -70,6 +70,21 @@ fn each_format_prints_its_own() {
 }
 
 #[test]
+fn c71_printed_csv_reads_back_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rows.csv");
+    let path = path.to_str().unwrap();
+    let print = |sql: &str| run(&["-mq", "--format", "csv", "-c", sql]).stdout;
+    let rows = "VALUES (1, ''), (2, NULL), (3, 'a,\"b\"'), (4, E'two\nlines'), (5, ' '), (6, 'NULL'), (NULL, 'x')";
+    let printed = print(&format!("SELECT column1 AS n, column2 AS k FROM ({rows})"));
+    std::fs::write(path, &printed).unwrap();
+    let source =
+        format!("CREATE SOURCE s (n BIGINT, k VARCHAR) WITH (connector = 'file', path = '{path}'); SELECT * FROM s");
+    assert_eq!(print(&source), printed);
+    assert_eq!(printed.lines().nth(1), Some("1,\"\""));
+}
+
+#[test]
 fn the_null_format_counts() {
     let run = run(&["-m", "--format", "null", "-c", "SELECT * FROM generate_series(1, 123456)"]);
     assert_eq!(run.stdout, "");

@@ -375,6 +375,21 @@ async fn csv_dialects() {
 }
 
 #[tokio::test]
+async fn c71_a_quoted_empty_text_is_no_null() {
+    let text = "name,ts,price\n\"\",1,\"\"\n,2,\n\"a,\"\"\n\",3,3\n\"\",\"4\",4\nx,5,5\n";
+    let read = read_text("x.csv", text, &csv_columns(), &[]).await;
+    let names: Vec<_> = read.rows().column(1).as_string::<i32>().iter().map(|n| n.map(str::to_string)).collect();
+    let some = |text: &str| Some(text.to_string());
+    assert_eq!(names, [some(""), None, some("a,\"\n"), some(""), some("x")]);
+    assert_eq!(read.rows().column(2).null_count(), 2, "a price that is empty is NULL, quoted or not");
+    let text = "1,\"x,\"\"\",1\n2,\\N,2\n3,\"\\N\",3\n4,,4\n5,\"\",5\n";
+    let options = [("header", "false"), ("null", "\\N")];
+    let read = read_text("x.csv", text, &csv_columns(), &options).await;
+    let names: Vec<_> = read.rows().column(1).as_string::<i32>().iter().map(|n| n.map(str::to_string)).collect();
+    assert_eq!(names, [some("x,\""), None, some("\\N"), some(""), some("")]);
+}
+
+#[tokio::test]
 async fn csv_a_quote_that_never_closes_costs_one_line() {
     let text = "ts,name,price\n1,a,1\n2,\"b,2\n3,c,3\n4,d,4\n";
     let read = read_text("x.csv", text, &csv_columns(), &[]).await;

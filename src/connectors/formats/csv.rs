@@ -3,13 +3,14 @@
 //! With a header (the default) columns are found by name without regard to case, fields of further columns are ignored and
 //! counted, and a column the header lacks is NULL. Without one fields stand in declared order. A record with more or fewer
 //! fields than that is malformed. An empty field is NULL, also in VARCHAR; `null` names another text for it. A quoted
-//! field may hold line ends, so a record may span lines; an empty line is no record. STRUCT, ARRAY and MAP have no form in
-//! CSV and are refused when the source is created.
+//! field is never NULL in VARCHAR, so `""` there is the empty text (C71); in other types it is NULL like an empty one. A
+//! quoted field may hold line ends, so a record may span lines; an empty line is no record. STRUCT, ARRAY and MAP have no
+//! form in CSV and are refused when the source is created.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{Array, AsArray, LargeStringArray, RecordBatch, StringArray, StringArrayType, StringViewArray};
 use arrow::csv::ReaderBuilder;
 use arrow::csv::reader::Decoder;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -18,7 +19,7 @@ use regex::Regex;
 
 use super::isolate::{Isolated, isolate};
 use super::text::{TextBlock, TextFormat, TextOrigin, assemble, exactly, reason_for_value};
-use super::{Origin, RowError, Wanted, decoder_type};
+use super::{Origin, RawRows, RowError, Wanted, decoder_type};
 use crate::connectors::definition::OptionReader;
 use crate::connectors::{ColumnDefinition, RejectReason, SourceBatch};
 use crate::error::{Error, ErrorKind, Result};
@@ -31,7 +32,8 @@ pub(crate) struct CsvDialect {
     quote: Option<u8>,
     escape: Option<u8>,
     comment: Option<u8>,
-    null: Option<Regex>,
+    /// The text of NULL, if it is not the empty one.
+    null: Option<(String, Regex)>,
 }
 
 impl Default for CsvDialect {
@@ -45,7 +47,8 @@ impl CsvDialect {
     /// Flink's `csv.…` names.
     pub(crate) fn from_options(options: &mut OptionReader<'_>) -> Result<Self> {
         let null = options.text(&["null", "csv.null-literal"])?;
-        let null = null.map(|text| Regex::new(&format!("^{}$", regex::escape(text)))).transpose();
+        let regex = |text: &str| Ok((text.to_owned(), Regex::new(&format!("^{}$", regex::escape(text)))?));
+        let null = null.map(regex).transpose();
         let quote = match options.text(&["quote", "csv.quote-character"])? {
             Some(text) if text.eq_ignore_ascii_case("none") => None,
             Some(_) => options.byte(&["quote", "csv.quote-character"])?,
@@ -60,7 +63,7 @@ impl CsvDialect {
             quote: if no_quote { None } else { quote },
             escape: options.byte(&["escape", "csv.escape-character"])?,
             comment: options.byte(&["comment"])?.or(comments.then_some(b'#')),
-            null: null.map_err(|e| Error::invalid("option 'null' is too long").with_source(e))?,
+            null: null.map_err(|e: regex::Error| Error::invalid("option 'null' is too long").with_source(e))?,
         })
     }
 
@@ -123,6 +126,16 @@ impl CsvDialect {
         }
     }
 
+    /// Whether field `index` of `record` is quoted.
+    fn is_quoted(&self, record: &[u8], index: usize) -> bool {
+        let Some(quote) = self.quote else { return false };
+        let start = (0..index).try_fold(0, |at, _| {
+            let end = if record.get(at) == Some(&quote) { self.closing_quote(record, at + 1, quote)? + 1 } else { at };
+            Some(end + memchr(self.delimiter, record.get(end..)?)? + 1)
+        });
+        start.is_some_and(|start| record.get(start) == Some(&quote))
+    }
+
     fn decoder(&self, file: &FileColumns, records: usize) -> Decoder {
         let mut builder = ReaderBuilder::new(Arc::clone(&file.schema))
             .with_header(false)
@@ -137,7 +150,7 @@ impl CsvDialect {
         if let Some(comment) = self.comment {
             builder = builder.with_comment(comment);
         }
-        if let Some(null) = &self.null {
+        if let Some((_, null)) = &self.null {
             builder = builder.with_null_regex(null.clone());
         }
         builder.build_decoder()
@@ -220,7 +233,6 @@ impl CsvFormat {
             };
             match decode_records(&mut self.dialect.decoder(&file, 1), header.as_bytes(), 1) {
                 Ok(batch) => {
-                    use arrow::array::AsArray;
                     return Ok(batch
                         .columns()
                         .iter()
@@ -277,6 +289,9 @@ impl TextFormat for CsvFormat {
         let origin = TextOrigin { block, records: &records };
         let named = self.by_name(isolated, &file)?;
         let mut rows = assemble(named.0, &named.1, &named.2, &|record| origin.raw(record), &|_, m| classify(m))?;
+        if self.dialect.quote.is_some_and(|quote| memchr(quote, &block.bytes).is_some()) {
+            self.keep_quoted_texts(&mut rows, &file, block, &records);
+        }
         let mut columns = std::mem::take(&mut rows.columns).into_iter();
         rows.columns = file.places.iter().map(|place| place.and_then(|_| columns.next().flatten())).collect();
         let mut batch = rows.finish(&self.wanted, &origin)?;
@@ -287,6 +302,28 @@ impl TextFormat for CsvFormat {
 }
 
 impl CsvFormat {
+    /// Gives VARCHAR columns back the texts that were taken for NULL though they are quoted.
+    fn keep_quoted_texts(&self, rows: &mut RawRows, file: &FileColumns, block: &TextBlock, records: &[Range<usize>]) {
+        let text = self.dialect.null.as_ref().map_or("", |(text, _)| text);
+        let present = self.wanted.columns.iter().zip(&file.places).filter_map(|(c, place)| Some((c, (*place)?)));
+        for ((declared, place), column) in present.zip(&mut rows.columns) {
+            let Some(texts) = column.as_mut().filter(|c| declared.data_type.is_string() && c.null_count() > 0) else {
+                continue;
+            };
+            let is_quoted = |row: &usize| {
+                let record = rows.records.as_ref().map_or(*row, |records| records[*row]);
+                self.dialect.is_quoted(&block.bytes[records[record].clone()], file.projection[place])
+            };
+            let quoted: Vec<usize> = (0..texts.len()).filter(|row| texts.is_null(*row)).filter(is_quoted).collect();
+            *texts = match texts.data_type() {
+                _ if quoted.is_empty() => continue,
+                DataType::Utf8View => Arc::new(with_text::<_, StringViewArray>(texts.as_string_view(), &quoted, text)),
+                DataType::Utf8 => Arc::new(with_text::<_, StringArray>(texts.as_string::<i32>(), &quoted, text)),
+                _ => Arc::new(with_text::<_, LargeStringArray>(texts.as_string::<i64>(), &quoted, text)),
+            };
+        }
+    }
+
     /// The decoded runs with the wanted columns that the file has, in wanted order and under their names.
     fn by_name(&self, isolated: Isolated, file: &FileColumns) -> Result<(Isolated, Wanted, SchemaRef)> {
         let present = || self.wanted.columns.iter().zip(&file.places).filter_map(|(c, at)| Some((c, (*at)?)));
@@ -306,6 +343,17 @@ impl CsvFormat {
         let wanted = Wanted { columns, zone: self.wanted.zone.clone() };
         Ok((Isolated { good, bad: isolated.bad }, wanted, schema))
     }
+}
+
+/// `texts` with `text` in `rows`, which ascend.
+fn with_text<'a, A: StringArrayType<'a>, B: FromIterator<Option<&'a str>>>(
+    texts: A,
+    rows: &[usize],
+    text: &'a str,
+) -> B {
+    let mut rows = rows.iter().peekable();
+    let values = texts.iter().enumerate();
+    values.map(|(row, value)| if rows.next_if_eq(&&row).is_some() { Some(text) } else { value }).collect()
 }
 
 fn decode_records(decoder: &mut Decoder, bytes: &[u8], records: usize) -> Result<RecordBatch, String> {
