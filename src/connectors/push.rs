@@ -322,11 +322,14 @@ impl PushHandle {
         let mut state = lock(&self.log.state);
         state.check_open()?;
         state.watermark_us = us.max(state.watermark_us);
-        // Between two batches only the last one counts, so that watermarks alone cannot fill the log. It may be
-        // replaced as long as no reader is past it.
-        let unread = state.cursors.values().all(|cursor| *cursor < state.last());
+        // Between two batches only the last one counts, so that watermarks alone cannot fill the log.
         match state.entries.back_mut() {
-            Some(Entry::Watermark(last)) if unread => *last = us.max(*last),
+            Some(Entry::Watermark(last)) => {
+                *last = us.max(*last);
+                // Who is past it comes back for what it says now.
+                let end = state.last();
+                state.cursors.values_mut().filter(|cursor| **cursor == end).for_each(|cursor| *cursor -= 1);
+            }
             _ => state.entries.push_back(Entry::Watermark(us)),
         }
         self.log.filled.notify_waiters();
@@ -670,6 +673,24 @@ mod tests {
         let drained = drain(source.as_ref(), split, None, inline_options(source.as_ref())).await;
         assert_eq!(drained.watermarks, [(10, 7)]);
         assert_eq!(drained.offsets.len(), 11);
+    }
+
+    #[tokio::test]
+    async fn watermarks_alone_do_not_fill_the_log_of_a_reader_that_is_behind() {
+        let (source, handle) = PushSource::new(schema(), PushOptions::default());
+        let split = &source.splits().await.unwrap()[0];
+        let mut quick = source.open(split, None, inline_options(source.as_ref())).await.unwrap();
+        let mut behind = source.open(split, None, inline_options(source.as_ref())).await.unwrap();
+        handle.push(rows([1])).await.unwrap();
+        assert!(matches!(quick.next().await.unwrap(), SplitEvent::Rows(_)));
+        for us in 0..1000 {
+            handle.advance_watermark(us).unwrap();
+            assert!(matches!(quick.next().await.unwrap(), SplitEvent::Watermark(w) if w == us));
+        }
+        assert_eq!(lock(&handle.log.state).entries.len(), 2);
+        assert!(matches!(behind.next().await.unwrap(), SplitEvent::Rows(_)));
+        assert!(matches!(behind.next().await.unwrap(), SplitEvent::Watermark(999)));
+        assert!(matches!(quick.next().await.unwrap(), SplitEvent::Nothing));
     }
 
     #[tokio::test]

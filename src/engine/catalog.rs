@@ -96,10 +96,18 @@ pub(super) struct EngineCatalog {
 /// The catalog as it is stored.
 #[derive(Debug, Serialize, Deserialize)]
 struct Stored {
-    statements: Vec<String>,
-    /// Views that are not to read.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    paused: BTreeSet<String>,
+    statements: Vec<Definition>,
+}
+
+/// A stored statement.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Definition {
+    /// What it makes. A later version may not be able to read the text.
+    pub name: String,
+    pub text: String,
+    /// Whether it is a view that is not to read.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub paused: bool,
 }
 
 const CATALOG: Document = Document { name: "the catalog", format_version: 1 };
@@ -127,22 +135,25 @@ impl EngineCatalog {
         Self { names: RwLock::default(), jobs: Jobs::new(storage.clone(), clock), storage, connectors }
     }
 
-    /// The statements stored, in the order they were made, and which views are paused.
+    /// The statements stored, in the order they were made.
     ///
     /// # Errors
     /// `Corrupt` if they are damaged or of another format.
-    pub async fn load(&self) -> Result<(Vec<String>, BTreeSet<String>)> {
-        let Some(bytes) = self.storage.get(&path()).await? else { return Ok(Default::default()) };
+    pub async fn load(&self) -> Result<Vec<Definition>> {
+        let Some(bytes) = self.storage.get(&path()).await? else { return Ok(Vec::new()) };
         let stored: Stored = CATALOG.decode(path().as_ref(), &bytes)?;
-        Ok((stored.statements, stored.paused))
+        Ok(stored.statements)
     }
 
     /// Writes the statements of all names.
     pub async fn save(&self) -> Result<()> {
         let stored = {
             let names = self.names.read();
-            let statements = names.order.iter().filter_map(|name| names.text(name)).collect();
-            Stored { statements, paused: names.paused.clone() }
+            let definition = |name: &String| {
+                let text = names.text(name)?;
+                Some(Definition { name: name.clone(), text, paused: names.paused.contains(name) })
+            };
+            Stored { statements: names.order.iter().filter_map(definition).collect() }
         };
         self.storage.put(&path(), CATALOG.encode(&stored)?).await
     }
@@ -352,5 +363,37 @@ impl CatalogView for EngineCatalog {
             }
         };
         entry.reader.provider(read).map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::memory::InMemory;
+
+    use super::*;
+    use crate::engine::Engine;
+
+    #[tokio::test]
+    async fn a_statement_that_cannot_be_read_keeps_nobody_from_the_rest_and_stays() {
+        let store = Arc::new(InMemory::new());
+        let storage = Storage::with_store(Arc::clone(&store) as _, "test");
+        let definition =
+            |name: &str, text: &str| Definition { name: name.to_owned(), text: text.to_owned(), paused: false };
+        let stored = Stored {
+            statements: vec![
+                definition("later", "CREATE SOMETHING later AS OF A VERSION TO COME"),
+                definition("known", "CREATE VIEW known AS SELECT 1 AS one"),
+            ],
+        };
+        storage.put(&path(), CATALOG.encode(&stored).unwrap()).await.unwrap();
+        let engine = Engine::builder().object_store(store, "test").build().await.unwrap();
+        engine.sql("SELECT one FROM known").await.unwrap();
+        let error = engine.sql("SELECT * FROM later").await.err().expect("nobody knows what it is");
+        assert!(error.to_string().contains("later"), "{error}");
+        engine.execute("CREATE VIEW another AS SELECT 2 AS two").await.unwrap();
+        let names = |stored: Stored| stored.statements.into_iter().map(|known| known.name).collect::<Vec<_>>();
+        let bytes = storage.get(&path()).await.unwrap().unwrap();
+        let now: Stored = CATALOG.decode("catalog.json", &bytes).unwrap();
+        assert_eq!(names(now), ["later", "known", "another"]);
     }
 }

@@ -10,28 +10,29 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{ObjectName, visit_relations};
 
+use super::catalog::Definition;
 use crate::sql::{self, Statement};
 
 /// Those of `definitions` that the queries of `text` may need, in their order.
-pub(super) fn mentioned(definitions: Vec<String>, text: &str) -> Vec<String> {
+pub(super) fn mentioned(definitions: Vec<Definition>, text: &str) -> Vec<Definition> {
     let Some(tables) = tables_of(text) else { return definitions };
     let mut wanted: BTreeSet<String> = words(text).collect();
-    let made: Vec<Option<String>> = definitions.iter().map(|definition| made_by(definition)).collect();
+    let is_wanted = |wanted: &BTreeSet<String>, name: &String| !is_plain(name) || wanted.contains(name);
     let mut taken = vec![false; definitions.len()];
     // What a definition speaks of was mostly made before it, but a replaced one keeps its place.
     loop {
         let before = wanted.len();
         for (i, definition) in definitions.iter().enumerate().rev() {
-            if !taken[i] && made[i].as_ref().is_none_or(|name| wanted.contains(name)) {
+            if !taken[i] && is_wanted(&wanted, &definition.name) {
                 taken[i] = true;
-                wanted.extend(words(definition));
+                wanted.extend(words(&definition.text));
             }
         }
         if wanted.len() == before {
             break;
         }
     }
-    let found: BTreeSet<&String> = made.iter().flatten().collect();
+    let found: BTreeSet<&String> = definitions.iter().map(|definition| &definition.name).collect();
     if !tables.iter().all(|table| found.contains(table)) {
         return definitions;
     }
@@ -70,18 +71,14 @@ pub(super) fn makes_results(definition: &str) -> bool {
     words(definition).take_while(|word| word != "as").any(|word| word == "materialized")
 }
 
-/// The name that the CREATE statement `definition` makes; `None` if words do not tell.
-pub(super) fn made_by(definition: &str) -> Option<String> {
-    const BEFORE: &[&str] =
-        &["create", "or", "replace", "materialized", "view", "source", "stream", "table", "if", "not", "exists"];
-    let name = definition.split_whitespace().find(|word| !BEFORE.contains(&word.to_lowercase().as_str()))?;
-    let name: String = name.chars().take_while(|c| is_of_word(*c)).collect();
-    (!name.is_empty()).then(|| name.to_lowercase())
-}
-
 /// The words of `text`, in lower case.
 fn words(text: &str) -> impl Iterator<Item = String> + '_ {
     text.split(|c| !is_of_word(c)).filter(|word| !word.is_empty()).map(str::to_lowercase)
+}
+
+/// Whether `name` is a word that needs no quotes.
+fn is_plain(name: &str) -> bool {
+    words(name).eq([name.to_owned()])
 }
 
 fn is_of_word(c: char) -> bool {
@@ -92,24 +89,32 @@ fn is_of_word(c: char) -> bool {
 mod tests {
     use super::*;
 
-    const DEFINITIONS: [&str; 6] = [
-        "CREATE SOURCE orders (ts TIMESTAMP, k BIGINT) WITH (connector = 'push')",
-        "create source if not exists clicks(ts TIMESTAMP)",
-        "CREATE VIEW big AS SELECT * FROM orders WHERE k > 1",
-        "CREATE OR REPLACE MATERIALIZED VIEW hourly AS SELECT count(*) FROM TUMBLE(TABLE Big, DESCRIPTOR(ts), INTERVAL '1 hour')",
-        "CREATE MATERIALIZED VIEW \"Odd name\" AS SELECT count(*) FROM clicks GROUP BY tumble(INTERVAL '1 hour')",
-        "CREATE MATERIALIZED VIEW daily AS SELECT count(*) FROM orders GROUP BY tumble(INTERVAL '1 day')",
+    const DEFINITIONS: [(&str, &str); 6] = [
+        ("orders", "CREATE SOURCE orders (ts TIMESTAMP, k BIGINT) WITH (connector = 'push')"),
+        ("clicks", "create source if not exists clicks(ts TIMESTAMP)"),
+        ("big", "CREATE VIEW big AS SELECT * FROM orders WHERE k > 1"),
+        (
+            "hourly",
+            "CREATE OR REPLACE MATERIALIZED VIEW hourly AS SELECT count(*) FROM TUMBLE(TABLE Big, DESCRIPTOR(ts), INTERVAL '1 hour')",
+        ),
+        (
+            "Odd name",
+            "CREATE MATERIALIZED VIEW \"Odd name\" AS SELECT count(*) FROM clicks GROUP BY tumble(INTERVAL '1 hour')",
+        ),
+        ("daily", "CREATE MATERIALIZED VIEW daily AS SELECT count(*) FROM orders GROUP BY tumble(INTERVAL '1 day')"),
     ];
 
     fn check(text: &str, expected: &[usize]) {
-        let all: Vec<String> = DEFINITIONS.map(str::to_owned).to_vec();
-        let expected: Vec<&str> = expected.iter().map(|i| DEFINITIONS[*i]).collect();
+        let definition =
+            |(name, text): (&str, &str)| Definition { name: name.to_owned(), text: text.to_owned(), paused: false };
+        let all = DEFINITIONS.map(definition).to_vec();
+        let expected: Vec<Definition> = expected.iter().map(|i| definition(DEFINITIONS[*i])).collect();
         assert_eq!(mentioned(all, text), expected, "{text}");
     }
 
     #[test]
     fn what_a_query_needs_comes_with_what_that_needs() {
-        // What has a quoted name is always opened, and what it needs.
+        // What has a name that needs quotes is always opened, and what it needs.
         check("SELECT 1", &[1, 4]);
         check("SELECT * FROM hourly", &[0, 1, 2, 3, 4]);
         check("SELECT * FROM HOURLY$late; SELECT * FROM daily", &[0, 1, 2, 3, 4, 5]);

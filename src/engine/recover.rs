@@ -8,8 +8,8 @@ use datafusion::prelude::{col, lit};
 use object_store::path::Path;
 
 use super::Engine;
-use super::catalog::{BrokenEntry, MacroEntry, ViewEntry};
-use super::mentioned::{made_by, mentioned};
+use super::catalog::{BrokenEntry, Definition, MacroEntry, ViewEntry};
+use super::mentioned::mentioned;
 use super::sink::ViewSink;
 use super::upkeep::upkeep_of;
 use super::view::source_names;
@@ -30,28 +30,17 @@ impl Engine {
     ///
     /// If there is nothing to be done but the queries of `only_for`, names that these cannot speak of are left out.
     pub(super) async fn restore(&self, resumes: bool, only_for: Option<&str>) -> Result<()> {
-        let (mut texts, paused) = self.inner.catalog.load().await?;
-        paused.iter().for_each(|view| self.inner.catalog.set_paused(view, true));
+        let mut definitions = self.inner.catalog.load().await?;
         if let Some(queries) = only_for.filter(|_| self.inner.read_only) {
-            texts = mentioned(texts, queries);
+            definitions = mentioned(definitions, queries);
         }
-        if resumes && !texts.is_empty() {
+        if resumes && !definitions.is_empty() {
             self.hold().await?;
         }
-        for (nth, text) in texts.into_iter().enumerate() {
-            let statement = sql::parse_one(&text);
-            let name = match &statement {
-                Ok(Statement::CreateSource(create)) => create.name.node.clone(),
-                Ok(Statement::CreateMaterializedView(create)) => create.name.node.clone(),
-                Ok(Statement::CreateView { name, .. }) => name.clone(),
-                _ => made_by(&text).unwrap_or_else(|| format!("statement {nth}")),
-            };
-            let restored = match statement {
-                Ok(statement) => self.restore_one(statement, resumes).await,
-                Err(error) => Err(error),
-            };
-            if let Err(error) = restored {
-                // A file that is gone, a function not registered yet or SQL of another version keeps nobody from the rest.
+        for Definition { name, text, paused } in definitions {
+            self.inner.catalog.set_paused(&name, paused);
+            if let Err(error) = self.restore_one(&name, &text, resumes).await {
+                // A file that is gone, a function not registered yet, a text of another version: it keeps nobody from the rest.
                 tracing::error!(name, kind = error.kind().as_str(), "cannot be brought back: {error}");
                 self.inner.catalog.insert_broken(&name, BrokenEntry { text, problem: Arc::new(error) });
             }
@@ -60,8 +49,13 @@ impl Engine {
     }
 
     /// Brings back what one statement made.
-    pub(super) async fn restore_one(&self, statement: Statement, resumes: bool) -> Result<()> {
-        match statement {
+    async fn restore_one(&self, name: &str, text: &str, resumes: bool) -> Result<()> {
+        let unreadable = |error: Error| {
+            // Its position is one in a text that nobody has before them.
+            Error::new(error.kind(), format!("the statement that made `{name}` cannot be read: {}", error.message()))
+                .with_hint("it was stored by another version of Highwater")
+        };
+        match sql::parse_one(text).map_err(unreadable)? {
             Statement::CreateSource(create) => {
                 let entry = self.source_entry(&create)?;
                 self.inner.catalog.insert_source(&create.name.node, entry);
@@ -131,7 +125,7 @@ impl Engine {
     /// Why it still cannot.
     pub(super) async fn resume_failed(&self, name: &str) -> Result<()> {
         if let Some(broken) = self.inner.catalog.broken(name) {
-            return self.restore_one(sql::parse_one(&broken.text)?, true).await;
+            return self.restore_one(name, &broken.text, true).await;
         }
         let Some(mut entry) = self.inner.catalog.view_entry(name) else { return Ok(()) };
         let failed = entry.job.as_ref().and_then(JobHandle::outcome).is_some_and(|outcome| outcome.is_err());

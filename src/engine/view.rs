@@ -5,7 +5,7 @@ use std::sync::Arc;
 use datafusion::sql::sqlparser::ast;
 
 use super::catalog::{MacroEntry, SourceEntry, ViewEntry};
-use super::mentioned::{made_by, makes_results};
+use super::mentioned::makes_results;
 use super::upkeep::upkeep_of;
 use super::{Engine, Outcome};
 use crate::checkpoint::StateFiles;
@@ -193,16 +193,9 @@ impl Engine {
     /// Removes what a crash between making a view's store and naming it in the catalog, or the other way round while
     /// dropping, has left of a view that nobody knows.
     async fn remove_leftovers(&self, name: &str) -> Result<()> {
-        for text in self.inner.catalog.load().await?.0 {
-            let known = match sql::parse_one(&text) {
-                Ok(Statement::CreateMaterializedView(create)) => Some(create.name.node),
-                Ok(_) => None,
-                Err(_) => made_by(&text).filter(|_| makes_results(&text)),
-            };
-            if known.as_deref() == Some(name) {
-                return Err(Error::new(ErrorKind::Conflict, format!("another engine has made `{name}` meanwhile"))
-                    .with_hint("open the data dir anew to see it"));
-            }
+        if self.inner.catalog.load().await?.iter().any(|known| known.name == name) {
+            return Err(Error::new(ErrorKind::Conflict, format!("another engine has made `{name}` meanwhile"))
+                .with_hint("open the data dir anew to see it"));
         }
         remove_view(&self.inner.storage, name).await
     }

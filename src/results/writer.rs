@@ -458,7 +458,11 @@ impl ViewWriter {
             let found = self.shared.storage.get(&path).await?;
             match (found, unknown) {
                 (Some(found), _) => return self.is_mine(manifest, &found),
-                (None, Some(e)) if attempt == DECIDE_ATTEMPTS => return Err(e),
+                (None, unknown) if attempt == DECIDE_ATTEMPTS => {
+                    let gone =
+                        || Error::new(ErrorKind::Unavailable, format!("a file is there and is not: path=`{path}`"));
+                    return Err(unknown.unwrap_or_else(gone));
+                }
                 (None, _) => tokio::time::sleep(DECIDE_BACKOFF * 2u32.pow(attempt)).await,
             }
             attempt += 1;
