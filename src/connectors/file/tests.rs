@@ -202,7 +202,7 @@ async fn nested_json_is_read_whatever_the_case_of_its_names() {
     let map = DataType::Map(Field::new("entries", entries, false).into(), false);
     let columns = [column("payload", inner), column("times", list), column("tags", map)];
     let text = concat!(
-        r#"{"Payload":{"TOTAL":12.345,"At":7},"times":[1,"1970-01-01 00:00:02"],"tags":{"A":1,"b":2}}"#,
+        r#"{"Payload":{"TOTAL":12.35,"At":7},"times":[1,"1970-01-01 00:00:02"],"tags":{"A":1,"b":2}}"#,
         "\n",
         r#"{"payload":{"total":"x"},"times":[]}"#,
         "\n",

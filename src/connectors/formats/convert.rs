@@ -1,7 +1,7 @@
 //! From what a decoder yields to what the source declares, exactly or not at all.
 //!
-//! Every value either becomes the declared type without loss, or its row is noted in [`RowErrors`] with a reason. Loss that
-//! SQL calls a conversion stays allowed: digits below a DECIMAL's scale are rounded, an integer may become a DOUBLE.
+//! Every value either becomes the declared type without loss, or its row is noted in [`RowErrors`] with a reason. Two kinds
+//! of loss stay allowed, because the types are not meant to be exact: a number may become a DOUBLE, and a DOUBLE a DECIMAL.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -315,11 +315,14 @@ fn cast_checked(array: &ArrayRef, target: &DataType, errors: &mut RowErrors) -> 
     }
     let options = CastOptions { safe: true, ..CastOptions::default() };
     let result = cast_with_options(array, target, &options).map_err(|e| cannot(array, target, e))?;
-    let lossy = cuts_fractions(array.data_type(), target);
+    let lossy = cuts_digits(array.data_type(), target);
     if result.null_count() == array.null_count() && !lossy {
         return Ok(result);
     }
     let back = if lossy { cast(&result, array.data_type()).ok() } else { None };
+    if back.as_ref().is_some_and(|back| back == array) {
+        return Ok(result);
+    }
     let numeric = array.data_type().is_numeric() && target.is_numeric();
     for row in (0..array.len()).filter(|row| array.is_valid(*row)) {
         let value = || arrow::util::display::array_value_to_string(array, row).unwrap_or_default();
@@ -327,15 +330,32 @@ fn cast_checked(array: &ArrayRef, target: &DataType, errors: &mut RowErrors) -> 
             let reason = if numeric { RejectReason::Range } else { RejectReason::Type };
             errors.add(row, "", RowError { reason, message: format!("`{}` does not fit {target}", value()) });
         } else if back.as_ref().is_some_and(|back| back.slice(row, 1).as_ref() != array.slice(row, 1).as_ref()) {
-            let message = format!("`{}` is no whole number", value());
+            let message = match target.is_integer() {
+                true => format!("`{}` is no whole number", value()),
+                false => format!("`{}` has more digits than {target} keeps", value()),
+            };
             errors.add(row, "", RowError { reason: RejectReason::Type, message });
         }
     }
     Ok(result)
 }
 
-fn cuts_fractions(from: &DataType, to: &DataType) -> bool {
-    to.is_integer() && (from.is_floating() || from.is_decimal())
+fn cuts_digits(from: &DataType, to: &DataType) -> bool {
+    match (decimal_scale(from), decimal_scale(to)) {
+        (Some(from), Some(to)) => from > to,
+        (from_decimal, None) => to.is_integer() && (from.is_floating() || from_decimal.is_some()),
+        (None, Some(_)) => false,
+    }
+}
+
+fn decimal_scale(data_type: &DataType) -> Option<i8> {
+    match data_type {
+        DataType::Decimal32(_, scale)
+        | DataType::Decimal64(_, scale)
+        | DataType::Decimal128(_, scale)
+        | DataType::Decimal256(_, scale) => Some(*scale),
+        _ => None,
+    }
 }
 
 fn convert_struct(array: &StructArray, fields: &Fields, zone: &TimeZone, errors: &mut RowErrors) -> Result<ArrayRef> {

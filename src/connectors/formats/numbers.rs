@@ -48,8 +48,7 @@ impl Written {
         (any && digits.len() <= DIGITS_MAX).then_some(Self { negative, digits, exponent })
     }
 
-    /// The whole number nearest to value × 10^`scale`, and whether it is exact. Halves go away from zero. None if it has
-    /// more than `max` digits.
+    /// The whole part of value × 10^`scale`, and whether that is all of it. None if it has more than `max` digits.
     fn scaled(mut self, scale: i64, max: usize) -> Option<(Vec<u8>, bool)> {
         let shift = self.exponent + scale;
         if self.digits.is_empty() {
@@ -65,24 +64,9 @@ impl Written {
         let cut = usize::try_from(-shift).ok()?;
         let keep = self.digits.len().saturating_sub(cut);
         let exact = self.digits[keep..].iter().all(|d| *d == 0);
-        let up = cut <= self.digits.len() && self.digits[keep] >= 5;
         self.digits.truncate(keep);
-        if up {
-            increment(&mut self.digits);
-        }
         (self.digits.len() <= max).then_some((self.digits, exact))
     }
-}
-
-fn increment(digits: &mut Vec<u8>) {
-    for digit in digits.iter_mut().rev() {
-        if *digit < 9 {
-            *digit += 1;
-            return;
-        }
-        *digit = 0;
-    }
-    digits.insert(0, 1);
 }
 
 fn not_a_number(text: &str) -> RowError {
@@ -111,19 +95,24 @@ pub(super) fn parse_instant(text: &str, digits_below_unit: u32) -> Option<Result
     let written = Written::parse(text)?;
     let negative = written.negative;
     let scaled = written.scaled(i64::from(digits_below_unit), 38);
-    let us = scaled.and_then(|(digits, _)| {
+    let us = scaled.and_then(|(digits, exact)| {
         let ns = digits.iter().fold(0i128, |value, digit| value * 10 + i128::from(*digit));
-        i64::try_from((if negative { -ns } else { ns }).div_euclid(1000)).ok()
+        let below = if negative { -ns - i128::from(!exact) } else { ns };
+        i64::try_from(below.div_euclid(1000)).ok()
     });
     Some(us.ok_or_else(|| out_of_range(text, "a time")))
 }
 
-/// A decimal with `scale` digits after the point, the last one rounded half away from zero as a SQL cast does.
+/// A decimal of at most `scale` digits after the point, noughts at its end not counted.
 pub(super) fn parse_decimal<T: DecimalType>(text: &str, precision: u8, scale: i8) -> Result<T::Native, RowError> {
     let written = Written::parse(text).ok_or_else(|| not_a_number(text))?;
     let negative = written.negative;
     let range = || out_of_range(text, &format!("DECIMAL({precision}, {scale})"));
-    let (digits, _) = written.scaled(i64::from(scale), usize::from(precision)).ok_or_else(range)?;
+    let (digits, exact) = written.scaled(i64::from(scale), usize::from(precision)).ok_or_else(range)?;
+    if !exact {
+        let message = format!("`{text}` has more digits than DECIMAL({precision}, {scale}) keeps");
+        return Err(RowError { reason: RejectReason::Type, message });
+    }
     let ten = T::Native::usize_as(10);
     let value = digits.iter().try_fold(T::Native::usize_as(0), |value, digit| {
         value.mul_checked(ten)?.add_checked(T::Native::usize_as(usize::from(*digit)))
@@ -154,15 +143,16 @@ mod tests {
     }
 
     #[test]
-    fn decimals_round_half_away_from_zero_and_never_wrap() {
-        assert_eq!(decimal("1.005", 10, 2), Ok(101));
-        assert_eq!(decimal("-1.005", 10, 2), Ok(-101));
-        assert_eq!(decimal("1.0049999", 10, 2), Ok(100));
-        assert_eq!(decimal("9.995", 3, 2), Err(RejectReason::Range));
-        assert_eq!(decimal("9.994", 3, 2), Ok(999));
-        assert_eq!(decimal("0.004", 10, 2), Ok(0));
-        assert_eq!(decimal("0.0005", 10, 2), Ok(0));
-        assert_eq!(decimal("1e-30", 10, 2), Ok(0));
+    fn decimals_are_exact_and_never_wrap() {
+        assert_eq!(decimal("1.01", 10, 2), Ok(101));
+        assert_eq!(decimal("-1.01000", 10, 2), Ok(-101));
+        assert_eq!(decimal("1.005", 10, 2), Err(RejectReason::Type));
+        assert_eq!(decimal("-1.0049999", 10, 2), Err(RejectReason::Type));
+        assert_eq!(decimal("9.999", 3, 2), Err(RejectReason::Type));
+        assert_eq!(decimal("10.00", 3, 2), Err(RejectReason::Range));
+        assert_eq!(decimal("1e-30", 10, 2), Err(RejectReason::Type));
+        assert_eq!(decimal("0e-30", 10, 2), Ok(0));
+        assert_eq!(decimal("1255", 4, -1), Err(RejectReason::Type));
         assert_eq!(decimal("12.5e1", 10, 2), Ok(12_500));
         assert_eq!(decimal("1250", 4, -1), Ok(125));
         assert_eq!(decimal("99999999999999999999999999999999999999", 38, 0), Ok(10i128.pow(38) - 1));
@@ -185,6 +175,8 @@ mod tests {
         assert_eq!(us("1700000000.123456", 9), Ok(1_700_000_000_123_456));
         assert_eq!(us("1700000000123", 6), Ok(1_700_000_000_123_000));
         assert_eq!(us("-1", 0), Ok(-1));
+        assert_eq!(us("0.9999999999", 9), Ok(999_999), "cut, not rounded");
+        assert_eq!(us("-0.0000000001", 9), Ok(-1));
         assert_eq!(us("9223372036854775807", 9), Err(RejectReason::Range));
         assert!(parse_instant("2024-01-15", 9).is_none());
     }
