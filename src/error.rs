@@ -20,7 +20,7 @@ pub enum ErrorKind {
     Invalid,
     /// The statement is meaningful and not supported yet. The hint says what would work.
     Unsupported,
-    /// Input rows could not be used and the source's policy says to stop.
+    /// Input could not be used: more rows than the source's policy allows, or a file that is damaged as a whole.
     Data,
     /// Something outside did not answer. Trying again later may work.
     Unavailable,

@@ -255,7 +255,8 @@ impl Session {
         }
     }
 
-    /// Writes rows until they end or something stops them; a format's end is written in any case.
+    /// Writes rows until they end or something stops them. A format's end is written, but for an answer that failed before
+    /// its first row: it was none.
     async fn show(
         &self,
         schema: SchemaRef,
@@ -309,7 +310,8 @@ impl Session {
         }
         // Before the pager, in which a person may stay for long.
         let shown = Shown { rows: count, time: started.elapsed() };
-        let closed = writer.finish(&mut out).and_then(|()| out.finish());
+        let is_answer = count > 0 || !matches!(ended, Err(Stop::Statement(_)));
+        let closed = if is_answer { writer.finish(&mut out) } else { Ok(()) }.and_then(|()| out.finish());
         (shown, ended.and(closed.map_err(Stop::from)))
     }
 

@@ -116,6 +116,12 @@ impl Engine {
                 vec![format!("source `{name}` has no watermark: it can be queried, but windows over it cannot close")]
             }
         };
+        // Files may come later; but a mistyped path should not be found out by the first query.
+        if entry.table.is_bounded()
+            && let Err(error) = entry.table.source().splits().await
+        {
+            notices.push(format!("source `{name}` cannot be read yet: {error}"));
+        }
         self.inner.catalog.insert_source(&name, entry);
         self.inner.catalog.save().await?;
         notices.extend(self.restart(readers.into_iter().map(|(name, view)| (name, view.text)).collect()).await?);

@@ -63,14 +63,28 @@ fn translate(error: DataFusionError) -> Error {
         E::Collection(mut all) if !all.is_empty() => translate(all.swap_remove(0)),
         E::Shared(inner) => match std::sync::Arc::try_unwrap(inner) {
             Ok(inner) => translate(inner),
-            Err(shared) => Error::new(kind_of(&shared), text_of(&shared)).with_source(E::Shared(shared)),
+            Err(shared) => match own(&shared) {
+                Some(own) => own.copy(),
+                None => Error::new(kind_of(&shared), text_of(&shared)).with_source(E::Shared(shared)),
+            },
         },
         // Its text is the message and the hint: nothing is left for a cause.
         other if other.message().contains(GUESS) => Error::new(kind_of(&other), text_of(&other)),
         other if call_without_match(&other.message()).is_some() => {
             Error::new(kind_of(&other), text_of(&other)).with_hint("cast the argument, as in CAST(x AS DOUBLE)")
         }
-        other => Error::new(kind_of(&other), text_of(&other)).with_source(other),
+        other => match own(&other) {
+            Some(own) => own.copy(),
+            None => Error::new(kind_of(&other), text_of(&other)).with_source(other),
+        },
+    }
+}
+
+/// The error of ours that `error` has come to be around, if there is one.
+fn own(error: &DataFusionError) -> Option<&Error> {
+    match error.find_root() {
+        DataFusionError::External(inner) => inner.downcast_ref(),
+        _ => None,
     }
 }
 

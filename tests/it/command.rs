@@ -85,6 +85,42 @@ fn c71_printed_csv_reads_back_as_it_was() {
 }
 
 #[test]
+fn a_damaged_file_is_to_be_repaired_and_gives_no_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    // The head of a gzip file without its body; a Parquet file without its end.
+    std::fs::write(path("a.jsonl.gz"), [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3]).unwrap();
+    std::fs::write(path("a.parquet"), b"PAR1 and then nothing").unwrap();
+    let questions = [
+        "SELECT * FROM s",
+        "SELECT count(*), max(k) FROM s",
+        "SELECT window_start, max(k) FROM TUMBLE(s, ts, INTERVAL '1 hour') GROUP BY window_start EMIT ON WINDOW CLOSE",
+    ];
+    for (name, code) in [("a.jsonl.gz", 3), ("a.parquet", 3), ("missing.jsonl", 2)] {
+        for (question, format) in questions.iter().flat_map(|q| ["table", "csv", "json"].map(|format| (q, format))) {
+            let source = format!(
+                "CREATE SOURCE s (ts TIMESTAMP(0), k VARCHAR, WATERMARK FOR ts AS ts) \
+                 WITH (connector = 'file', path = '{}')",
+                path(name)
+            );
+            let run = run(&["-mq", "--format", format, "-c", &source, "-c", question]);
+            assert_eq!((run.stdout.as_str(), run.code), ("", Some(code)), "{name}: {question}: {}", run.stderr);
+            assert!(run.stderr.contains(&path(name)), "{}", run.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_source_whose_files_are_not_there_says_so_at_once() {
+    let run = sql(&["CREATE SOURCE s (v BIGINT) WITH (connector = 'file', path = '/no/such/file.jsonl')"]);
+    assert!(
+        run.stderr.contains("source `s` cannot be read yet: no file matches path='/no/such/file.jsonl'"),
+        "{run:?}"
+    );
+    assert_eq!(run.code, Some(0));
+}
+
+#[test]
 fn the_null_format_counts() {
     let run = run(&["-m", "--format", "null", "-c", "SELECT * FROM generate_series(1, 123456)"]);
     assert_eq!(run.stdout, "");

@@ -164,6 +164,6 @@ async fn a_file_that_is_not_what_it_says_is_an_error() {
         let source = source(&path, vec![column("v", DataType::Int64)], "UTC");
         let split = source.splits().await.unwrap().remove(0);
         let mut reader = source.open(&split, None, inline_options(&source)).await.unwrap();
-        assert_eq!(reader.next().await.unwrap_err().kind(), crate::ErrorKind::Corrupt, "{name}");
+        assert_eq!(reader.next().await.unwrap_err().kind(), crate::ErrorKind::Data, "{name}");
     }
 }

@@ -271,13 +271,18 @@ impl Source for FileSource {
     }
 
     async fn splits(&self) -> Result<Vec<Split>> {
-        let names: Vec<Arc<str>> = match self.splitting {
-            Splitting::All => vec![self.pattern.last_part().into()],
-            Splitting::PerFile => self.pattern.list()?.into_iter().map(|file| file.name).collect(),
+        let may_be_none = self.follow.is_some() || self.pattern.is_pinned();
+        let listed = match self.splitting {
+            Splitting::All if may_be_none => vec![],
+            _ => self.pattern.list()?,
         };
-        if names.is_empty() && self.follow.is_none() && !self.pattern.is_pinned() {
+        if listed.is_empty() && !may_be_none {
             return Err(Error::invalid(format!("no file matches path='{}'", self.pattern.text())));
         }
+        let names: Vec<Arc<str>> = match self.splitting {
+            Splitting::All => vec![self.pattern.last_part().into()],
+            Splitting::PerFile => listed.into_iter().map(|file| file.name).collect(),
+        };
         Ok(names.into_iter().map(|name| Split { name }).collect())
     }
 

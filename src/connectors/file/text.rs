@@ -66,7 +66,7 @@ fn broken(file: &FoundFile, source: std::io::Error) -> Error {
     match source.kind() {
         InvalidData | InvalidInput | Other | UnexpectedEof => {
             let message = format!("compressed data is damaged or ends early, path=`{}`", file.path.display());
-            Error::new(ErrorKind::Corrupt, message).with_source(source)
+            Error::new(ErrorKind::Data, message).with_source(source)
         }
         _ => unreadable(&file.path, source),
     }

@@ -101,5 +101,5 @@ pub(super) fn columns_of(fields: &Fields) -> Vec<ColumnDefinition> {
 /// A file that is not what its format says.
 pub(super) fn damaged(path: &Path, format: &str, source: impl std::error::Error + Send + Sync + 'static) -> Error {
     let message = format!("could not read {format} file, path=`{}`", path.display());
-    Error::new(ErrorKind::Corrupt, message).with_source(source)
+    Error::new(ErrorKind::Data, message).with_source(source)
 }

@@ -99,9 +99,9 @@ impl ColumnarFile for ParquetFile {
         let piece = &self.pieces[piece];
         let message =
             || format!("could not read parquet file, path=`{}` row_group=`{}`", self.path.display(), piece.group);
-        let decoded = self.read(piece).map_err(|e| Error::new(ErrorKind::Corrupt, message()).with_source(e))?;
+        let decoded = self.read(piece).map_err(|e| Error::new(ErrorKind::Data, message()).with_source(e))?;
         if decoded.iter().map(RecordBatch::num_rows).sum::<usize>() as u64 != piece.rows {
-            return Err(Error::new(ErrorKind::Corrupt, message()));
+            return Err(Error::new(ErrorKind::Data, message()));
         }
         let mut row = first_row;
         let mut parts = Vec::with_capacity(decoded.len());
