@@ -8,6 +8,7 @@ use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, ValueE
 
 use super::output::Format;
 use super::schedule::Command;
+use crate::engine::WORKERS_MAX;
 use crate::sql::{self, Statement};
 
 const EXAMPLES: &str = "\
@@ -81,7 +82,7 @@ pub struct Args {
     pub format: Format,
 
     /// Threads that run queries and jobs [default: one per core]
-    #[arg(long, value_name = "N", env = "HIGHWATER_WORKERS", hide_env_values = true, value_parser = positive)]
+    #[arg(long, value_name = "N", env = "HIGHWATER_WORKERS", hide_env_values = true, value_parser = workers)]
     pub workers: Option<usize>,
 
     /// Rows per batch that sources aim for; changes speed, never an answer
@@ -232,6 +233,13 @@ fn positive(text: &str) -> Result<usize, String> {
     }
 }
 
+fn workers(text: &str) -> Result<usize, String> {
+    match positive(text)? {
+        n if n > WORKERS_MAX => Err(format!("must be at most {WORKERS_MAX}")),
+        n => Ok(n),
+    }
+}
+
 /// A number and `ms`, `s`, `m` or `h`; more than zero.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
@@ -322,6 +330,8 @@ mod tests {
         assert!(Args::try_read(["highwater", "--workers", "0"]).is_err());
         assert!(Args::try_read(["highwater", "--batch-rows", "many"]).is_err());
         assert_eq!(read(&["--workers", "3"]).workers, Some(3));
+        let refused = Args::try_read(["highwater", "--workers", "100000"]).unwrap_err();
+        assert!(refused.to_string().contains("must be at most 1024"), "{refused}");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::schedule::Schedules;
 use super::{Engine, Inner};
 use crate::clock::{Clock, SystemClock};
 use crate::connectors::{ConnectorRegistry, Source, SourceDefinition};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::plan::{BatchDecode, from_datafusion};
 use crate::runtime::{Epochs, JobOptions, SpillFolder, TaskPool};
 use crate::state::Memory;
@@ -25,6 +25,10 @@ use crate::storage::Storage;
 
 /// Where an engine keeps its data unless told otherwise.
 pub const DEFAULT_DATA_DIR: &str = "./highwater-data";
+
+/// Most [`EngineBuilder::workers`]: each is a task with channels to all others, so that many more would be busy with
+/// themselves.
+pub const WORKERS_MAX: usize = 1024;
 
 /// Settings of a new [`Engine`]. Nothing but where data is kept changes a result.
 #[derive(Debug)]
@@ -113,7 +117,7 @@ impl EngineBuilder {
         self
     }
 
-    /// Aggregating tasks per job, and partitions of a batch query. At least 1.
+    /// Aggregating tasks per job, and partitions of a batch query. At least 1, at most [`WORKERS_MAX`].
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = workers.max(1);
@@ -180,8 +184,10 @@ impl EngineBuilder {
     /// Opens the engine. Nothing is written before there is something to keep.
     ///
     /// # Errors
-    /// `Unavailable` if the data cannot be read; `Corrupt` if the catalog is damaged.
+    /// `Invalid` for a setting beyond its limit; `Unavailable` if the data cannot be read; `Corrupt` if the catalog is
+    /// damaged.
     pub async fn build(self) -> Result<Engine> {
+        check_workers("workers", self.workers)?;
         let storage = match &self.data {
             Data::At(location) => Storage::open(location)?,
             Data::In(storage) => storage.clone(),
@@ -229,6 +235,14 @@ impl EngineBuilder {
         let runtime = runtime.build_arc().map_err(from_datafusion)?;
         let state = SessionStateBuilder::new_with_default_features().with_config(config).with_runtime_env(runtime);
         Ok(SessionContext::new_with_state(state.build()).enable_url_table())
+    }
+}
+
+/// Refuses more than [`WORKERS_MAX`] of what `setting` asks for.
+pub(super) fn check_workers(setting: &str, asked: usize) -> Result<()> {
+    match asked {
+        0..=WORKERS_MAX => Ok(()),
+        _ => Err(Error::invalid(format!("'{setting}' is {asked}, expected at most {WORKERS_MAX}"))),
     }
 }
 

@@ -51,7 +51,7 @@ use datafusion::prelude::{DataFrame, SessionContext};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
-pub use builder::EngineBuilder;
+pub use builder::{EngineBuilder, WORKERS_MAX};
 pub use catalog::NameKind;
 pub use query::StopHandle;
 pub use schedule::ScheduledRun;

@@ -8,7 +8,7 @@ use arrow::datatypes::{Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::common::TableReference;
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{LogicalPlan, Statement as PlannedStatement};
 use datafusion::prelude::DataFrame;
 use datafusion::sql::parser::{CopyToSource, CopyToStatement, Statement as DfStatement};
 use datafusion::sql::sqlparser::ast;
@@ -16,6 +16,7 @@ use futures::TryStreamExt;
 use tokio::sync::{Notify, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 
+use super::builder::check_workers;
 use super::{Engine, Outcome, boxed, unknown};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -170,6 +171,11 @@ impl Engine {
     async fn by_datafusion(&self, statement: DfStatement) -> Result<Outcome> {
         let state = self.inner.context.state();
         let plan = plan_statement(&state, statement).await?;
+        if let LogicalPlan::Statement(PlannedStatement::SetVariable(set)) = &plan
+            && set.variable == "datafusion.execution.target_partitions"
+        {
+            check_workers(&set.variable, set.value.parse().unwrap_or(0))?;
+        }
         let tag = match &plan {
             LogicalPlan::Ddl(ddl) => Some(ddl.name().to_owned()),
             LogicalPlan::Statement(statement) => Some(statement.name().to_owned()),

@@ -600,6 +600,16 @@ async fn a_file_that_is_not_read_is_told_of_while_the_engine_runs() {
     engine.shutdown().await.unwrap();
 }
 
+#[tokio::test]
+async fn more_workers_than_any_machine_has_are_refused() {
+    let refused = Engine::builder().in_memory().workers(100_000).build().await.err().unwrap();
+    assert_eq!(refused.to_string(), "'workers' is 100000, expected at most 1024");
+    let engine = engine().await;
+    let refused = engine.execute("SET datafusion.execution.target_partitions = 100000").await.err().unwrap();
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+    done(&engine, "SET datafusion.execution.target_partitions = 3").await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn late_rows_have_their_columns_in_declared_order() {
     let engine = engine().await;
