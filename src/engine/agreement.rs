@@ -328,7 +328,7 @@ async fn departures(batch_rows: usize, workers: usize) -> Vec<String> {
     for query in [
         "SELECT window_start, origin, n, d, _event_count FROM v",
         "SELECT scheduled, origin, status, delay_min, _window_start, _pairs, _late_by_us, _reason, _offset FROM v$late",
-        "SELECT window_start, window_end, state, on_time, late, refused_late, refused_expired FROM v$windows",
+        "SELECT window_start, window_end, state, on_time, late, refused_late, refused_expired, w_at_close FROM v$windows",
         "SELECT window_start, origin, n, d FROM v$history WHERE _reason = 'initial'",
         "SHOW LATENESS",
     ] {

@@ -45,7 +45,8 @@ pub struct WindowStatus {
     pub state: WindowState,
     /// Fates of its pairs, over all keys.
     pub counts: WindowCounts,
-    /// W when it closed, µs.
+    /// The first W that was its end or above, µs: the end of the input, too. `None` while it is open, if no row of it had
+    /// come by then, and for sessions, whose ends move.
     pub w_at_close: Option<i64>,
     /// A value newer than the published one is kept back (MAX n UPDATES).
     pub dirty: bool,
@@ -63,6 +64,8 @@ pub struct Ledger {
     changed: BTreeSet<(i64, i64)>,
     dirty: BTreeSet<(i64, i64)>,
     w: Option<i64>,
+    /// Values of W at which windows have closed since the last epoch, ascending.
+    closings: Vec<i64>,
     /// Whether a window has been forgotten.
     forgetful: bool,
     unread: bool,
@@ -111,6 +114,9 @@ impl Ledger {
             let new = WindowStatus::at(policy, window, w);
             WindowStatus { partial: forgetful && new.state == WindowState::Expired, ..new }
         });
+        if status.state != WindowState::Open && counts.on_time > 0 {
+            status.w_at_close = closing_of(&self.closings, window.end);
+        }
         status.counts.on_time += counts.on_time;
         status.counts.late += counts.late;
         status.counts.refused_late += counts.refused_late;
@@ -130,8 +136,12 @@ impl Ledger {
         }
     }
 
-    /// W has risen to `w`.
-    pub fn on_watermark(&mut self, policy: &Policy, w: i64) {
+    /// W has risen to `w`; `closings` as [`Sequencer::take_closings`](super::sequence::Sequencer::take_closings) says.
+    pub fn on_watermark(&mut self, policy: &Policy, w: i64, closings: &[i64]) {
+        if self.unread {
+            return;
+        }
+        self.closings.extend_from_slice(closings);
         let from = self.w.replace(w);
         // Only windows between the last expiry and the new close can change their state.
         let first = from.map_or(i64::MIN, |w| w.saturating_sub(policy.allowed_lateness_us));
@@ -139,7 +149,9 @@ impl Ledger {
             let window = Window { start: key.1, end: key.0 };
             let state = WindowStatus::at(policy, window, Some(w)).state;
             if state != status.state {
-                status.w_at_close.get_or_insert(w);
+                if status.state == WindowState::Open {
+                    status.w_at_close = closing_of(&self.closings, window.end);
+                }
                 status.state = state;
                 self.changed.insert(*key);
             }
@@ -160,6 +172,7 @@ impl Ledger {
 
     /// The windows that changed since the last call, with all that is known of them.
     pub fn take_changed(&mut self) -> Vec<(Window, WindowStatus)> {
+        self.closings.clear();
         let changed = std::mem::take(&mut self.changed);
         let status = |key: (i64, i64)| (Window { start: key.1, end: key.0 }, self.windows[&key]);
         let changed = changed.into_iter().map(status).collect();
@@ -186,10 +199,13 @@ impl WindowStatus {
             true if expires_at(policy, window.end) <= w => WindowState::Expired,
             true => WindowState::Closed,
         };
-        let w_at_close = closed.then_some(w);
         let (dirty, needs_recompute, partial) = (false, false, false);
-        Self { state, counts: WindowCounts::default(), w_at_close, dirty, needs_recompute, partial }
+        Self { state, counts: WindowCounts::default(), w_at_close: None, dirty, needs_recompute, partial }
     }
+}
+
+fn closing_of(closings: &[i64], end: i64) -> Option<i64> {
+    closings.get(closings.partition_point(|w| *w < end)).copied()
 }
 
 #[cfg(test)]
@@ -216,7 +232,7 @@ mod tests {
         for i in 0..windows {
             ledger.add(&policy, window(i), one(false));
         }
-        ledger.on_watermark(&policy, (windows - 1) * 10);
+        ledger.on_watermark(&policy, (windows - 1) * 10, &[]);
         assert_eq!(ledger.take_changed().len(), windows as usize);
         assert_eq!(ledger.state().windows.len(), EXPIRED_MAX + 1);
 

@@ -22,6 +22,7 @@ use super::prepare::{Marks, Prepared};
 use crate::connectors::{Accepted, Position, Reject};
 use crate::error::Result;
 use crate::watermark::{self, SplitState, SplitWatermark, Strategy, WatermarkSpec};
+use crate::window::WindowSpec;
 
 /// How rows of several splits are ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,6 +117,45 @@ pub struct Sequencer {
     w: i64,
     counts: FateCounts,
     rejects: Vec<SplitRejects>,
+    closings: Option<Closings>,
+}
+
+/// The values of W at which windows close. W rises row by row, whatever the sizes of batches, so these are looked for
+/// between rows.
+#[derive(Debug)]
+struct Closings {
+    window: WindowSpec,
+    /// The first end of a window that W has not reached.
+    next_end: i64,
+    passed: Vec<i64>,
+}
+
+impl Closings {
+    fn new(window: WindowSpec, w: i64) -> Self {
+        let next_end = window.next_end(w).unwrap_or(watermark::END);
+        Self { window, next_end, passed: Vec::new() }
+    }
+
+    fn rise(&mut self, w: i64) {
+        if w >= self.next_end && self.passed.last() != Some(&w) {
+            self.passed.push(w);
+            self.next_end = self.window.next_end(w).unwrap_or(watermark::END);
+        }
+    }
+
+    /// W rises to what each row of a run meets: what the rows before it said.
+    fn rise_within(&mut self, before: &Judged, rows: usize) {
+        let mut from = 0;
+        while from < rows && before.get(rows - 1) >= self.next_end {
+            let (mut low, mut high) = (from, rows - 1);
+            while low < high {
+                let middle = low + (high - low) / 2;
+                if before.get(middle) < self.next_end { low = middle + 1 } else { high = middle }
+            }
+            self.rise(before.get(low));
+            from = low + 1;
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -180,7 +220,19 @@ impl Sequencer {
             w: watermark::NONE,
             counts: FateCounts::default(),
             rejects: Vec::new(),
+            closings: None,
         }
+    }
+
+    /// Notes at which values of W windows of `window` close; see [`Sequencer::take_closings`].
+    pub fn note_closings_of(&mut self, window: WindowSpec) {
+        self.closings = Some(Closings::new(window, self.w));
+    }
+
+    /// The values of W at which windows have closed since the last call, ascending: a window closed at the first that is
+    /// its end or above. That is so for any sizes of batches (T5).
+    pub fn take_closings(&mut self) -> Vec<i64> {
+        self.closings.as_mut().map_or_else(Vec::new, |closings| std::mem::take(&mut closings.passed))
     }
 
     /// Adds a split of source `source` and returns its index. It counts in the minimum at once; W does not go back.
@@ -267,9 +319,12 @@ impl Sequencer {
         self.splits[split].idle = idle;
     }
 
-    /// Raises W by hand, as IDLE CLOSE AFTER does.
+    /// Raises W, unless it is there already.
     pub fn raise(&mut self, w: i64) {
         self.w = self.w.max(w);
+        if let Some(closings) = &mut self.closings {
+            closings.rise(self.w);
+        }
     }
 
     /// W made by the rows given out.
@@ -319,9 +374,15 @@ impl Sequencer {
             match self.choose() {
                 Choice::Split(split) => {
                     if let Some(run) = self.take(split) {
-                        rows += run.part.raw.1 - run.part.raw.0;
+                        let taken = run.part.raw.1 - run.part.raw.0;
+                        if let Some(closings) = &mut self.closings {
+                            closings.rise_within(&run.before, taken);
+                        }
+                        rows += taken;
                         runs.push(run);
                     }
+                    // What its rows said comes before what it may mean that there are no more of them.
+                    self.raise(self.splits[split].w.min(self.lowest_beside(split)));
                 }
                 Choice::Need(splits) => {
                     need = splits;
@@ -477,9 +538,13 @@ impl Sequencer {
 
     /// The lowest W of the splits that count besides `split`.
     fn others_watermark(&self, split: usize) -> i64 {
-        if self.order == Order::LowestFirst {
-            return watermark::END;
+        match self.order {
+            Order::LowestFirst => watermark::END,
+            Order::AsRead => self.lowest_beside(split),
         }
+    }
+
+    fn lowest_beside(&self, split: usize) -> i64 {
         let counts = |i: &usize| *i != split && !self.splits[*i].finished() && !self.splits[*i].idle;
         (0..self.splits.len()).filter(counts).map(|i| self.splits[i].w).min().unwrap_or(watermark::END)
     }
@@ -497,7 +562,7 @@ impl Sequencer {
                 None => return,
             },
         };
-        self.w = self.w.max(lowest);
+        self.raise(lowest);
     }
 
     fn count(&mut self, batch: &Prepared, raw: (usize, usize), rejected: usize) {

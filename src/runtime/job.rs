@@ -416,6 +416,10 @@ async fn start(
     };
     let mut sequencer = Sequencer::new(order, options.batch_rows);
     let inputs = Inputs::open(prepares, &options, facts.as_ref(), &mut sequencer).await?;
+    let route = plan.route(&graph)?;
+    if let Route::Slices { window, .. } = &route {
+        sequencer.note_closings_of(window.clone());
+    }
     progress.set_watermark(sequencer.watermark());
     progress.set_inputs(sequencer.progress(), inputs.progress());
     let epochs = match options.epochs {
@@ -429,7 +433,7 @@ async fn start(
         inputs,
         asked: VecDeque::new(),
         rejects: Vec::new(),
-        route: plan.route(&graph)?,
+        route,
         policy: graph.policy,
         workers: to_workers,
         steps,

@@ -67,8 +67,8 @@ pub trait ResultSink: Send {
 pub(super) enum Step {
     /// Rows of a view without a window.
     Rows(RecordBatch),
-    /// W has risen.
-    Watermark(i64),
+    /// W has risen, by way of these values at which windows closed.
+    Watermark { w: i64, closings: Vec<i64> },
     /// The epoch ends.
     Epoch(Box<EpochFacts>),
 }
@@ -132,8 +132,8 @@ pub(super) async fn run(
         }
         let epoch = match step {
             Step::Rows(_) => None,
-            Step::Watermark(w) => {
-                results.on_watermark(w)?;
+            Step::Watermark { w, closings } => {
+                results.on_watermark(w, &closings)?;
                 progress.add_held(results.rows_since(known));
                 None
             }
@@ -212,7 +212,7 @@ impl Results {
         }
     }
 
-    fn on_watermark(&mut self, w: i64) -> Result<()> {
+    fn on_watermark(&mut self, w: i64, closings: &[i64]) -> Result<()> {
         let mut events = Vec::new();
         if let Some(merge) = &mut self.merge {
             merge.on_watermark(w, &mut events).map_err(failure)?;
@@ -221,7 +221,7 @@ impl Results {
         if let Some(chain) = &mut self.chain {
             chain.on_watermark(w, &mut self.versions)?;
         }
-        self.ledger.on_watermark(&self.policy, w);
+        self.ledger.on_watermark(&self.policy, w, closings);
         Ok(())
     }
 

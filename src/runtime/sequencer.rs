@@ -465,7 +465,8 @@ impl SequencerTask {
         for worker in &self.workers {
             worker.send(ToWorker::Watermark(w)).await.map_err(|_| downstream())?;
         }
-        self.steps.send(Step::Watermark(w)).await.map_err(|_| downstream())
+        let closings = self.sequencer.take_closings();
+        self.steps.send(Step::Watermark { w, closings }).await.map_err(|_| downstream())
     }
 
     async fn end_epoch(&mut self, last: Option<Last>, done: Option<oneshot::Sender<()>>) -> Result<()> {
