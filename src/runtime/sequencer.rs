@@ -519,7 +519,8 @@ impl SequencerTask {
         let Emit::Changes { every } = self.policy.emit else { return false };
         let now_us = self.clock.now_us();
         let every_us = every.map_or(0, |every| every.micros.saturating_add(every.days.saturating_mul(86_400_000_000)));
-        let due = self.last_early_us.is_none_or(|last| now_us.saturating_sub(last) >= every_us);
+        // A clock that was set back tells nothing of how long it has been.
+        let due = self.last_early_us.is_none_or(|last| now_us < last || now_us.saturating_sub(last) >= every_us);
         if due {
             self.last_early_us = Some(now_us);
         }

@@ -1,4 +1,4 @@
-//! An object store that fails once, where it is told to.
+//! An object store that fails where it is told to: once, or from there on, as it is for a process that dies.
 //!
 //! A test runs a scenario with the fault at call 1, 2, 3, … until a run completes without meeting it: then every call
 //! the scenario makes has failed once.
@@ -25,18 +25,19 @@ pub enum Fault {
     /// It was done and the answer got lost. Only writes differ from [`Fault::Refused`].
     AnswerLost,
     /// Half of a file was written. Files created only if absent are whole or not there, as every store promises, and so are
-    /// documents (`.json`), which every store replaces at one go.
+    /// documents (`.json`) and checkpoints of Delta logs, which every store replaces at one go.
     Torn,
     /// It was done twice: a retry below us that met its own first try.
     Doubled,
 }
 
-/// Passes every call on to another store, but for one, which fails.
+/// Passes every call on to another store, but for those that are to fail.
 #[derive(Debug)]
 pub struct FaultyStore {
     inner: Arc<dyn ObjectStore>,
-    fault: Fault,
-    at: u64,
+    fault: Mutex<Fault>,
+    at: AtomicU64,
+    dies: AtomicBool,
     calls: AtomicU64,
     failed: AtomicBool,
     read: Mutex<Vec<Path>>,
@@ -45,7 +46,23 @@ pub struct FaultyStore {
 impl FaultyStore {
     /// `inner`, whose call number `at` (from 1) fails with `fault`.
     pub fn new(inner: Arc<dyn ObjectStore>, at: u64, fault: Fault) -> Self {
-        Self { inner, fault, at, calls: AtomicU64::new(0), failed: AtomicBool::new(false), read: Mutex::default() }
+        let (at, fault) = (AtomicU64::new(at), Mutex::new(fault));
+        Self {
+            inner,
+            fault,
+            at,
+            dies: Default::default(),
+            calls: Default::default(),
+            failed: Default::default(),
+            read: Mutex::default(),
+        }
+    }
+
+    /// Call number `calls` from now on fails with `fault`, and every one after it is refused.
+    pub fn die_after(&self, calls: u64, fault: Fault) {
+        *self.fault.lock() = fault;
+        self.dies.store(true, Ordering::SeqCst);
+        self.at.store(self.calls() + calls, Ordering::SeqCst);
     }
 
     /// Whether the fault has been met.
@@ -63,14 +80,19 @@ impl FaultyStore {
         std::mem::take(&mut *self.read.lock())
     }
 
-    /// Whether this call is the one to fail.
-    fn next(&self) -> bool {
-        let fails = self.calls.fetch_add(1, Ordering::SeqCst) + 1 == self.at;
-        if fails {
-            self.failed.store(true, Ordering::SeqCst);
+    /// How this call is to fail, if it is.
+    fn next(&self) -> Option<Fault> {
+        let (call, at) = (self.calls.fetch_add(1, Ordering::SeqCst) + 1, self.at.load(Ordering::SeqCst));
+        if call < at || call > at && !self.dies.load(Ordering::SeqCst) {
+            return None;
         }
-        fails
+        self.failed.store(true, Ordering::SeqCst);
+        Some(if call == at { *self.fault.lock() } else { Fault::Refused })
     }
+}
+
+fn is_document(location: &Path) -> bool {
+    location.extension() == Some("json") || location.parts().any(|part| part.as_ref() == "_delta_log")
 }
 
 fn broken<T>() -> Result<T> {
@@ -86,23 +108,23 @@ impl fmt::Display for FaultyStore {
 #[async_trait]
 impl ObjectStore for FaultyStore {
     async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
-        match (self.next(), self.fault) {
-            (true, Fault::Refused) => broken(),
-            (true, Fault::Torn) if options.mode == PutMode::Create || location.extension() == Some("json") => broken(),
-            (true, Fault::Torn) => {
+        match self.next() {
+            Some(Fault::Refused) => broken(),
+            Some(Fault::Torn) if options.mode == PutMode::Create || is_document(location) => broken(),
+            Some(Fault::Torn) => {
                 let whole: Vec<u8> = payload.iter().flatten().copied().collect();
                 self.inner.put_opts(location, whole[..whole.len() / 2].to_vec().into(), options).await?;
                 broken()
             }
-            (true, Fault::AnswerLost) => {
+            Some(Fault::AnswerLost) => {
                 self.inner.put_opts(location, payload, options).await?;
                 broken()
             }
-            (true, Fault::Doubled) => {
+            Some(Fault::Doubled) => {
                 self.inner.put_opts(location, payload.clone(), options.clone()).await?;
                 self.inner.put_opts(location, payload, options).await
             }
-            (false, _) => self.inner.put_opts(location, payload, options).await,
+            None => self.inner.put_opts(location, payload, options).await,
         }
     }
 
@@ -111,11 +133,14 @@ impl ObjectStore for FaultyStore {
         location: &Path,
         options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        if self.next() { broken() } else { self.inner.put_multipart_opts(location, options).await }
+        match self.next() {
+            Some(_) => broken(),
+            None => self.inner.put_multipart_opts(location, options).await,
+        }
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        if self.next() && self.fault != Fault::Doubled {
+        if self.next().is_some_and(|fault| fault != Fault::Doubled) {
             return broken();
         }
         self.read.lock().push(location.clone());
@@ -123,28 +148,40 @@ impl ObjectStore for FaultyStore {
     }
 
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
-        match (self.next(), self.fault) {
-            (true, Fault::Refused | Fault::Torn) => stream::once(async { broken() }).boxed(),
-            (true, Fault::AnswerLost) => {
+        match self.next() {
+            Some(Fault::Refused | Fault::Torn) => stream::once(async { broken() }).boxed(),
+            Some(Fault::AnswerLost) => {
                 self.inner.delete_stream(locations).chain(stream::once(async { broken() })).boxed()
             }
-            (true, Fault::Doubled) | (false, _) => self.inner.delete_stream(locations),
+            Some(Fault::Doubled) | None => self.inner.delete_stream(locations),
         }
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        if self.next() { stream::once(async { broken() }).boxed() } else { self.inner.list(prefix) }
+        match self.next() {
+            Some(_) => stream::once(async { broken() }).boxed(),
+            None => self.inner.list(prefix),
+        }
     }
 
     fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
-        if self.next() { stream::once(async { broken() }).boxed() } else { self.inner.list_with_offset(prefix, offset) }
+        match self.next() {
+            Some(_) => stream::once(async { broken() }).boxed(),
+            None => self.inner.list_with_offset(prefix, offset),
+        }
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        if self.next() { broken() } else { self.inner.list_with_delimiter(prefix).await }
+        match self.next() {
+            Some(_) => broken(),
+            None => self.inner.list_with_delimiter(prefix).await,
+        }
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        if self.next() { broken() } else { self.inner.copy_opts(from, to, options).await }
+        match self.next() {
+            Some(_) => broken(),
+            None => self.inner.copy_opts(from, to, options).await,
+        }
     }
 }

@@ -229,6 +229,11 @@ pub fn arrival(splits: &[Vec<Row>], delay: i64) -> Vec<(Row, i64)> {
 
 /// The answer to `question` over `rows`, each with the watermark it meets, after which the input ends.
 pub fn answer(question: Question, rows: &[(Row, i64)]) -> Answer {
+    answer_until(question, rows, i64::MAX)
+}
+
+/// The same where the watermark is `w` behind the last row, and the last epoch ends there.
+pub fn answer_until(question: Question, rows: &[(Row, i64)], w: i64) -> Answer {
     let mut oracle = Oracle { question, rows, cells: Vec::new(), epoch: 0, answer: Answer::default() };
     for (at, (_, w)) in rows.iter().enumerate() {
         if at > 0 && at % question.epoch_rows == 0 {
@@ -238,7 +243,7 @@ pub fn answer(question: Question, rows: &[(Row, i64)]) -> Answer {
         oracle.tick(*w);
         oracle.row(at);
     }
-    oracle.tick(i64::MAX);
+    oracle.tick(w);
     oracle.end_epoch();
     oracle.answer
 }

@@ -1,12 +1,14 @@
 //! The whole engine on one thread, with a clock that stands still, over a store that fails.
 //!
 //! [`calls`] fails each store call of one scenario in turn; [`damage`] flips stored bytes; [`restart`] opens the data again;
-//! [`writers`] has two engines at once.
+//! [`seeds`] mixes everything; [`writers`] has two engines at once.
 
 mod calls;
 mod damage;
 mod log;
+mod model;
 mod restart;
+mod seeds;
 mod writers;
 
 use std::collections::BTreeMap;
@@ -93,7 +95,7 @@ impl World {
 
 /// What is not done after this long never will be.
 async fn within<T>(work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(60), work).await.expect("the engine hangs")
+    tokio::time::timeout(Duration::from_secs(60), Box::pin(work)).await.expect("the engine hangs")
 }
 
 /// The rows of a query, sorted.
