@@ -388,7 +388,7 @@ mod tests {
         storage.put(&path(), CATALOG.encode(&stored).unwrap()).await.unwrap();
         let engine = Engine::builder().object_store(store, "test").build().await.unwrap();
         engine.sql("SELECT one FROM known").await.unwrap();
-        let error = engine.sql("SELECT * FROM later").await.err().expect("nobody knows what it is");
+        let error = engine.sql("SELECT * FROM later").await.expect_err("nobody knows what it is");
         assert!(error.to_string().contains("later"), "{error}");
         engine.execute("CREATE VIEW another AS SELECT 2 AS two").await.unwrap();
         let names = |stored: Stored| stored.statements.into_iter().map(|known| known.name).collect::<Vec<_>>();
