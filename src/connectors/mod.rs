@@ -75,7 +75,7 @@ pub struct Position {
 pub struct Reject {
     /// The row's offset in its split.
     pub offset: i64,
-    /// One word: `malformed`, `range`, `type`, `null_time`, `future`, `overflow`.
+    /// Why it was rejected.
     pub reason: RejectReason,
     /// What was wrong, for a person.
     pub message: String,
@@ -99,9 +99,9 @@ pub enum RejectReason {
     NullTime,
     /// The event time is further ahead of the clock than `max_future`.
     Future,
-    /// A sum left its type's range.
+    /// Not a row but a result: a sum, or what was computed from one, does not fit its type, and is NULL.
     Overflow,
-    /// An expression of the source or the view failed on the row.
+    /// An expression of the source or the view failed on the row, or on a result, where its value is NULL.
     Computation,
 }
 
@@ -297,6 +297,13 @@ pub struct ReadOptions {
     pub batch_rows: usize,
     /// Where decoding runs.
     pub pool: Arc<dyn DecodePool>,
+}
+
+impl ReadOptions {
+    /// How many jobs of one split decode or wait at once: one more than run, so that none has to be waited for.
+    pub(crate) fn jobs_in_flight(&self) -> usize {
+        self.pool.parallelism() + 1
+    }
 }
 
 /// One named input: a file or folder, a generator, stdin, rows pushed from Rust, or an embedder's own.

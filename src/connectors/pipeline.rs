@@ -386,7 +386,7 @@ impl<P: Producer> SplitReader for Pipeline<P> {
             if self.noted != Notes::default() {
                 return Ok(SplitEvent::Notes(std::mem::take(&mut self.noted)));
             }
-            let room = !self.ended && self.in_flight.len() <= self.options.pool.parallelism();
+            let room = !self.ended && self.in_flight.len() < self.options.jobs_in_flight();
             if !room {
                 if !self.finish_first().await? {
                     return Ok(SplitEvent::End);

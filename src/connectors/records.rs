@@ -2,7 +2,7 @@
 //!
 //! Bytes go in as they are read; out come [`Stretch`]es that a decode job can work on alone. It keeps count of bytes and
 //! lines, takes the byte order mark and the header off, and deals with records that never end: beyond `max_row_bytes` their
-//! first line is rejected and reading goes on behind it.
+//! first line is rejected and reading goes on behind it, whether the end of the record had been read or not.
 
 use std::sync::Arc;
 
@@ -68,12 +68,39 @@ impl RecordBuffer {
         self.finish_skipping()?;
         self.take_header()?;
         let whole = self.format.whole_records(&self.held);
-        if whole > 0 {
-            let bytes = self.advance(whole);
+        let short = self.short_records(whole);
+        if short > 0 {
+            let bytes = self.advance(short);
             return Some(self.stretch(bytes, None));
         }
-        let hopeless = rest == Rest::IsHere || self.held.len() > self.max_row_bytes;
-        (hopeless && !self.held.is_empty()).then(|| self.reject_first_line(rest))
+        // One byte more may be half of a line's end.
+        if whole > 0 || rest == Rest::MayFollow && self.held.len() > self.max_row_bytes + 1 {
+            let message = format!("the record is longer than max_row_bytes=`{}`", self.max_row_bytes);
+            return Some(self.reject_first_line(message));
+        }
+        let unfinished = rest == Rest::IsHere && !self.held.is_empty();
+        unfinished.then(|| self.reject_first_line("the record does not end: a quote is not closed".to_owned()))
+    }
+
+    /// Bytes of the first of the `whole` bytes of records that are not too long. Wherever reading stopped, the same ones are.
+    fn short_records(&self, whole: usize) -> usize {
+        if whole <= self.max_row_bytes {
+            return whole;
+        }
+        let mut short = 0;
+        while short < whole {
+            match self.format.first_record(&self.held[short..whole]) {
+                Some((record, next)) => {
+                    let record = &self.held[short..][record];
+                    if record.strip_suffix(b"\r").unwrap_or(record).len() > self.max_row_bytes {
+                        break;
+                    }
+                    short += next;
+                }
+                None => return whole,
+            }
+        }
+        short
     }
 
     fn take_byte_order_mark(&mut self, rest: Rest) -> Option<()> {
@@ -108,15 +135,13 @@ impl RecordBuffer {
         Some(())
     }
 
-    fn reject_first_line(&mut self, rest: Rest) -> Stretch {
+    fn reject_first_line(&mut self, message: String) -> Stretch {
         let line = memchr(b'\n', &self.held).map(|at| at + 1);
         self.skipping = line.is_none();
-        let message = match rest {
-            Rest::IsHere => "the record does not end: a quote is not closed".to_string(),
-            Rest::MayFollow => format!("the record is longer than max_row_bytes=`{}`", self.max_row_bytes),
-        };
-        let bytes = self.advance(line.unwrap_or(self.held.len()));
-        self.stretch(bytes, Some(message))
+        let (start, mut bytes) = self.advance(line.unwrap_or(self.held.len()));
+        // How much of it had been read is nobody's business.
+        bytes.truncate(self.max_row_bytes);
+        self.stretch((start, bytes), Some(message))
     }
 
     /// Takes `bytes` off; `place` then says where they began in its `start`.

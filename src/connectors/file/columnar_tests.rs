@@ -59,8 +59,8 @@ fn numbers(rows: i64) -> RecordBatch {
 #[tokio::test]
 async fn row_groups_and_batches_come_in_order_from_any_position() {
     let dir = tempfile::tempdir().unwrap();
-    let rows = numbers(300_000);
-    let halves = [rows.slice(0, 100_000), rows.slice(100_000, 200_000)];
+    let rows = numbers(700_000);
+    let halves = [rows.slice(0, 100_000), rows.slice(100_000, 600_000)];
     write_parquet(&dir.path().join("groups.parquet"), &rows, 70_000);
     write_parquet(&dir.path().join("one.parquet"), &rows, 1 << 20);
     write_file(&dir.path().join("x.arrow"), &halves);
@@ -72,17 +72,17 @@ async fn row_groups_and_batches_come_in_order_from_any_position() {
         let mut options = inline_options(&source);
         options.batch_rows = 60_000;
         let all = drain(&source, &split, None, options.clone()).await;
-        assert_eq!(all.offsets, (0..300_000).collect::<Vec<_>>(), "{name}");
+        assert_eq!(all.offsets, (0..700_000).collect::<Vec<_>>(), "{name}");
         let values: Vec<i64> = all.rows().column(1).as_primitive::<Int64Type>().values().to_vec();
         assert_eq!(values, all.offsets, "{name}");
         assert_eq!(all.rows().column(0).as_string::<i32>().value(7), "y");
         for from in &all.positions {
             let rest = drain(&source, &split, Some(from), options.clone()).await;
-            assert_eq!(rest.offsets, (from.offset..300_000).collect::<Vec<_>>(), "{name}");
+            assert_eq!(rest.offsets, (from.offset..700_000).collect::<Vec<_>>(), "{name}");
         }
         options.projection = vec![];
         let counted = drain(&source, &split, None, options).await;
-        assert_eq!(counted.batches.iter().map(RecordBatch::num_rows).sum::<usize>(), 300_000);
+        assert_eq!(counted.batches.iter().map(RecordBatch::num_rows).sum::<usize>(), 700_000);
         assert_eq!(counted.notes.ignored_fields, 0);
     }
 }

@@ -158,13 +158,13 @@ impl FileSource {
         })
     }
 
-    fn open_columnar(&self, wanted: Wanted) -> OpenColumnar {
+    fn open_columnar(&self, wanted: Wanted, jobs: usize) -> OpenColumnar {
         let (declared, format) = (self.declared(), self.format);
         Box::new(move |file: &FoundFile| {
             let (name, wanted) = (Arc::clone(&file.name), wanted.clone());
             Ok(match format {
                 FileFormat::Arrow => Arc::new(IpcFile::open(&file.path, name, &declared, wanted)?),
-                _ => Arc::new(ParquetFile::open(&file.path, name, &declared, wanted)?),
+                _ => Arc::new(ParquetFile::open(&file.path, name, &declared, wanted, jobs)?),
             })
         })
     }
@@ -292,7 +292,7 @@ impl Source for FileSource {
         let name = Arc::clone(&split.name);
         let files = self.sequence(split, place)?;
         if !self.format.is_text() {
-            let open = self.open_columnar(shape.wanted.clone());
+            let open = self.open_columnar(shape.wanted.clone(), options.jobs_in_flight());
             let producer = ColumnarProducer { files, open, current: None };
             return Ok(Box::new(Pipeline::try_new(producer, name, shape, options, from)?));
         }

@@ -410,6 +410,23 @@ async fn a_line_too_long_is_one_reject() {
 }
 
 #[tokio::test]
+async fn a_row_may_be_as_long_as_the_limit_and_not_a_byte_longer() {
+    let line = |n: usize| format!("{{\"v\":{}}}", "7".repeat(n));
+    let text = format!("{}\n{}\n{}\r\n{}", line(3), line(4), line(3), line(4));
+    let limit = [("max_row_bytes", &*line(3).len().to_string())];
+    let read = read_text("x.json", &text, &[column("v", DataType::Int64)], &limit).await;
+    assert_eq!(read.offsets, [0, 2]);
+    let too_long: Vec<_> = read.rejects.iter().map(|reject| (&*reject.place, &*reject.raw)).collect();
+    assert_eq!(too_long, [("x.json:2", "{\"v\":7777"), ("x.json:4", "{\"v\":7777")]);
+    let quoted = "ts,name,price\n1,\"a\nb\",1\n2,\"a\nbcd\",2\n";
+    let read = read_text("x.csv", quoted, &csv_columns(), &[("max_row_bytes", "11")]).await;
+    assert_eq!(read.offsets, [0, 1], "header and the record of two lines fit: {:?}", read.rejects);
+    let read = read_text("x.csv", quoted, &csv_columns(), &[("max_row_bytes", "10")]).await;
+    assert_eq!(read.offsets, [0]);
+    assert_eq!(reasons(&read)[0], (1, RejectReason::Malformed, "x.csv:4"));
+}
+
+#[tokio::test]
 async fn compressed_files_read_alike() {
     use async_compression::tokio::write::{GzipEncoder, ZstdEncoder};
     use tokio::io::AsyncWriteExt;

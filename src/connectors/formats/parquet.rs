@@ -1,14 +1,25 @@
-//! Parquet, by row groups: each is decoded by a job of its own, large ones by several.
+//! Parquet, by row groups: each is decoded by a job of its own, large ones in pieces by several.
+//!
+//! To begin within a row group means to decompress the dictionary of each column again. Who has decoded a piece therefore
+//! leaves its reader to a later piece of the same group, which no other reader then has to begin:
+//!
+//! ```text
+//!  piece     0    1    2    3    4    5    6    7        two workers, three jobs in flight
+//!  reader    a    b    c    a    b    c    a    b        skips what the other two decode
+//! ```
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, TimeUnit};
+use parking_lot::Mutex;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder, RowSelection, RowSelector,
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelection,
+    RowSelector,
 };
 use parquet::basic::Type;
 use parquet::schema::types::SchemaDescriptor;
@@ -21,17 +32,26 @@ use crate::error::{Error, ErrorKind, Result};
 /// Most rows decoded by one job, so that memory does not depend on how a file was written.
 const PIECE_ROWS: u64 = 1 << 17;
 
-/// Most rows decoded at once.
+/// Most rows decoded at once. Pieces are a multiple of it, so that no part has rows of two.
 const PART_ROWS: usize = 1 << 13;
 
 /// An open Parquet file.
-#[derive(Debug)]
 pub(crate) struct ParquetFile {
     path: PathBuf,
     metadata: ArrowReaderMetadata,
     columns: ColumnMatch,
     pieces: Vec<Piece>,
     rows: Vec<u64>,
+    /// Pieces decoded side by side: a reader goes on with every so-many-th of its group.
+    lanes: usize,
+    /// Readers that stand before a piece, by its place in `pieces`.
+    begun: Mutex<HashMap<usize, ParquetRecordBatchReader>>,
+}
+
+impl std::fmt::Debug for ParquetFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ParquetFile").field("path", &self.path).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]
@@ -44,11 +64,17 @@ struct Piece {
 }
 
 impl ParquetFile {
-    /// Reads the footer of the file at `path`.
+    /// Reads the footer of the file at `path`. At most `lanes` pieces are decoded at once, in order; more cost time only.
     ///
     /// # Errors
     /// `Unavailable` if it cannot be opened, `Corrupt` if it is no Parquet file.
-    pub(crate) fn open(path: &Path, name: Arc<str>, declared: &[ColumnDefinition], wanted: Wanted) -> Result<Self> {
+    pub(crate) fn open(
+        path: &Path,
+        name: Arc<str>,
+        declared: &[ColumnDefinition],
+        wanted: Wanted,
+        lanes: usize,
+    ) -> Result<Self> {
         let metadata = load(path, declared)?;
         let columns = ColumnMatch::new(name, metadata.schema().fields(), declared, wanted);
         let mut pieces = Vec::new();
@@ -61,7 +87,8 @@ impl ParquetFile {
             }
         }
         let rows = pieces.iter().map(|piece| piece.rows).collect();
-        Ok(Self { path: path.to_path_buf(), metadata, columns, pieces, rows })
+        let begun = Mutex::default();
+        Ok(Self { path: path.to_path_buf(), metadata, columns, pieces, rows, lanes: lanes.max(1), begun })
     }
 
     /// The columns of the file at `path`.
@@ -72,21 +99,45 @@ impl ParquetFile {
         Ok(columns_of(load(path, &[])?.schema().fields()))
     }
 
-    fn read(&self, piece: &Piece) -> Result<Vec<RecordBatch>, Box<dyn std::error::Error + Send + Sync>> {
-        // A file of its own for each job: clones of one share their position.
+    /// The rows of the piece `at`, in parts.
+    fn read(&self, at: usize) -> Result<Vec<RecordBatch>, Box<dyn std::error::Error + Send + Sync>> {
+        let begun = self.begun.lock().remove(&at);
+        let mut reader = begun.map_or_else(|| self.begin(at), Ok)?;
+        let parts = usize::try_from(self.pieces[at].rows)?.div_ceil(PART_ROWS);
+        let decoded = reader.by_ref().take(parts).collect::<Result<_, _>>()?;
+        if let Some(next) = self.lane(at).nth(1) {
+            self.begun.lock().insert(next, reader);
+        }
+        Ok(decoded)
+    }
+
+    /// A reader of the piece `at` and those its lane goes on with.
+    fn begin(&self, at: usize) -> Result<ParquetRecordBatchReader, Box<dyn std::error::Error + Send + Sync>> {
+        // A file of its own for each reader: clones of one share their position.
         let file = File::open(&self.path)?;
+        let group = self.pieces[at].group;
         let mask = ProjectionMask::roots(self.metadata.parquet_schema(), self.columns.projection.iter().copied());
-        let mut builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.metadata.clone())
-            .with_row_groups(vec![piece.group])
+        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.metadata.clone())
+            .with_row_groups(vec![group])
             .with_projection(mask)
             .with_batch_size(PART_ROWS);
-        let group_rows = self.metadata.metadata().row_group(piece.group).num_rows();
-        if piece.rows < u64::try_from(group_rows)? {
-            let skip = RowSelector::skip(piece.skip as usize);
-            builder =
-                builder.with_row_selection(RowSelection::from(vec![skip, RowSelector::select(piece.rows as usize)]));
+        let group_rows = u64::try_from(self.metadata.metadata().row_group(group).num_rows())?;
+        if self.pieces[at].rows == group_rows {
+            return Ok(builder.build()?);
         }
-        Ok(builder.build()?.collect::<Result<_, _>>()?)
+        let (mut selectors, mut passed) = (Vec::new(), 0);
+        for piece in self.lane(at).map(|at| &self.pieces[at]) {
+            selectors.push(RowSelector::skip(usize::try_from(piece.skip - passed)?));
+            selectors.push(RowSelector::select(usize::try_from(piece.rows)?));
+            passed = piece.skip + piece.rows;
+        }
+        Ok(builder.with_row_selection(RowSelection::from(selectors)).build()?)
+    }
+
+    /// The piece `at` and those of its group that its reader goes on with.
+    fn lane(&self, at: usize) -> impl Iterator<Item = usize> {
+        let group = self.pieces[at].group;
+        (at..self.pieces.len()).step_by(self.lanes).take_while(move |at| self.pieces[*at].group == group)
     }
 }
 
@@ -95,11 +146,11 @@ impl ColumnarFile for ParquetFile {
         &self.rows
     }
 
-    fn decode(&self, piece: usize, first_row: u64) -> Result<Vec<SourceBatch>> {
-        let piece = &self.pieces[piece];
+    fn decode(&self, at: usize, first_row: u64) -> Result<Vec<SourceBatch>> {
+        let piece = &self.pieces[at];
         let message =
             || format!("could not read parquet file, path=`{}` row_group=`{}`", self.path.display(), piece.group);
-        let decoded = self.read(piece).map_err(|e| Error::new(ErrorKind::Data, message()).with_source(e))?;
+        let decoded = self.read(at).map_err(|e| Error::new(ErrorKind::Data, message()).with_source(e))?;
         if decoded.iter().map(RecordBatch::num_rows).sum::<usize>() as u64 != piece.rows {
             return Err(Error::new(ErrorKind::Data, message()));
         }
