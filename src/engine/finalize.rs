@@ -10,6 +10,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::catalog::ViewEntry;
 use super::show::{Column, table};
+use super::sink::failed_rows;
 use super::{Engine, Outcome, unknown};
 use crate::connectors::{Compared, Coverage};
 use crate::error::{Error, ErrorKind, Position, Result};
@@ -308,6 +309,7 @@ impl Engine {
         for piece in ends.pieces(known_ends, ends_max) {
             let made = compute(run.planner, &target.query, &target.entry.graph, run.input, piece).await?;
             all.rows.extend(made.rows);
+            all.failed.extend(made.failed);
             all.rows_read += made.rows_read;
             for (window, pairs) in made.pairs {
                 *all.pairs.entry(window).or_default() += pairs;
@@ -342,6 +344,10 @@ impl Engine {
             let mut epoch = writer.next_beside_job();
             epoch.versions = std::mem::take(&mut results.versions);
             epoch.runs.extend(noted);
+            if let Some(source) = target.entry.sources.first() {
+                let rejects = failed_rows(&target.name, &made.failed, self.inner.options.clock.now_us())?;
+                epoch.rejects.insert(source.clone(), vec![rejects]);
+            }
             writer.commit(epoch).await?;
         }
         let live = left.len() as u64;

@@ -147,10 +147,10 @@ impl Engine {
         }
         let handle = self.push_handle(&source.node).map_err(|error| error.at(source.position))?;
         let rows = self.batch(query).await?.collect().await.map_err(from_datafusion)?;
-        let mut pushed = 0;
+        // All fit, or none is pushed: a statement that failed can be repeated.
+        let rows = rows.iter().map(|batch| as_pushed(batch, columns, &handle.schema())).collect::<Result<Vec<_>>>()?;
+        let pushed: usize = rows.iter().map(RecordBatch::num_rows).sum();
         for batch in rows {
-            let batch = as_pushed(&batch, columns, &handle.schema())?;
-            pushed += batch.num_rows();
             handle.push(batch).await?;
         }
         Ok(Outcome::done(format!("INSERT {pushed}")))
@@ -252,6 +252,9 @@ fn as_pushed(rows: &RecordBatch, columns: &[String], schema: &SchemaRef) -> Resu
     if let Some(name) = named.iter().find(|name| schema.index_of(name).is_err()) {
         return Err(unknown("column", name));
     }
+    if let Some(twice) = (1..named.len()).find(|i| named[..*i].contains(&named[*i])) {
+        return Err(Error::invalid(format!("INSERT names column `{}` twice", named[twice])));
+    }
     let strictly = CastOptions { safe: false, ..CastOptions::default() };
     let cast = |field: &arrow::datatypes::FieldRef| match named.iter().position(|name| name == field.name()) {
         None => Ok(arrow::array::new_null_array(field.data_type(), rows.num_rows())),
@@ -309,7 +312,11 @@ impl ResultSink for StreamSink {
         true
     }
 
-    async fn epoch(&mut self, _epoch: EpochOutput) -> Result<()> {
+    async fn epoch(&mut self, epoch: EpochOutput) -> Result<()> {
+        // Nobody can ask for the rejects of an ad-hoc query.
+        if let Some(first) = epoch.failed.first() {
+            tracing::warn!(results = epoch.failed.len(), result = %first.raw, "NULL for want of a value: {}", first.message);
+        }
         Ok(())
     }
 }

@@ -154,6 +154,7 @@ impl Engine {
             storage: self.inner.storage.clone(),
             paths: ViewPaths::new(name),
             clock: Arc::clone(&self.inner.options.clock),
+            view: name.to_owned(),
             names: source_names(graph),
             definition,
             files,

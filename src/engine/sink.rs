@@ -14,6 +14,7 @@ use datafusion::prelude::{SessionContext, col, lit};
 use crate::checkpoint::{JobRecord, StateFiles, ViewPaths};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::operators::failed::FailedResult;
 use crate::operators::ledger::WindowStatus;
 use crate::operators::sequence::SplitRejects;
 use crate::plan::from_datafusion;
@@ -21,6 +22,7 @@ use crate::results::schema::{rejects_schema, window_status_schema};
 use crate::results::{Epoch, Read, SharedWriter};
 use crate::runtime::{EpochOutput, ResultSink};
 use crate::storage::Storage;
+use crate::time::format_us;
 use crate::watermark;
 use crate::window::Window;
 
@@ -35,6 +37,8 @@ pub(super) struct ViewSink {
     pub storage: Storage,
     pub paths: ViewPaths,
     pub clock: Arc<dyn Clock>,
+    /// The view's name.
+    pub view: String,
     /// Names of its sources, in the order of their nodes.
     pub names: Vec<String>,
     /// See [`JobRecord::definition`].
@@ -64,6 +68,9 @@ impl ResultSink for ViewSink {
         for split in &output.rejects {
             let name = self.names.get(split.source).cloned().unwrap_or_default();
             rejects.entry(name).or_default().push(reject_rows(split, now_us)?);
+        }
+        if let Some(source) = self.names.first().filter(|_| !output.failed.is_empty()) {
+            rejects.entry(source.clone()).or_default().push(failed_rows(&self.view, &output.failed, now_us)?);
         }
         let windows = match output.windows.is_empty() {
             true => Vec::new(),
@@ -187,6 +194,29 @@ fn reject_rows(split: &SplitRejects, now_us: i64) -> Result<RecordBatch> {
     ];
     RecordBatch::try_new(rejects_schema(), columns)
         .map_err(|e| Error::internal("rejected rows do not fit their schema").with_source(e))
+}
+
+/// Results of `view` that could not be computed, as rejects. They have no offset; a number made of the result stands there, the
+/// same whenever the same result fails.
+pub(super) fn failed_rows(view: &str, failed: &[FailedResult], now_us: i64) -> Result<RecordBatch> {
+    let text = |value: &dyn Fn(&FailedResult) -> String| -> ArrayRef {
+        Arc::new(StringArray::from_iter_values(failed.iter().map(value)))
+    };
+    let number = |result: &FailedResult| {
+        let [a, b, c, d, e, f, g, h, ..] = *blake3::hash(result.raw.as_bytes()).as_bytes();
+        i64::from_be_bytes([a, b, c, d, e, f, g, h]) & i64::MAX
+    };
+    let columns: Vec<ArrayRef> = vec![
+        text(&|_| view.to_owned()),
+        Arc::new(Int64Array::from_iter_values(failed.iter().map(number))),
+        text(&|result| result.reason.as_str().to_owned()),
+        text(&|result| result.message.clone()),
+        text(&|result| format!("{view}, window_end {}", format_us(result.window_end))),
+        text(&|result| result.raw.clone()),
+        Arc::new(TimestampMicrosecondArray::from_value(now_us, failed.len()).with_timezone("UTC")),
+    ];
+    RecordBatch::try_new(rejects_schema(), columns)
+        .map_err(|e| Error::internal("failed results do not fit their schema").with_source(e))
 }
 
 fn window_rows(windows: &[(Window, WindowStatus)]) -> Result<RecordBatch> {

@@ -13,6 +13,7 @@ use datafusion::sql::sqlparser::ast;
 use super::range::Ends;
 use crate::error::{Error, Result};
 use crate::operators::chain::settle;
+use crate::operators::failed::FailedResult;
 use crate::operators::graph::{AggregateInput, AggregateSpec, Operator, OperatorGraph};
 use crate::plan::{PinnedInput, Planner, RowsRead, WindowRange, from_datafusion};
 use crate::window::{Window, WindowKind, WindowSpec};
@@ -25,6 +26,8 @@ const SESSION_GAPS: i64 = 64;
 pub struct Computed {
     /// Result rows, with the columns of the graph's last node.
     pub rows: Vec<RecordBatch>,
+    /// Results of which a value could not be computed.
+    pub failed: Vec<FailedResult>,
     /// Rows of each window of the first aggregate, over all keys, before HAVING.
     pub pairs: BTreeMap<Window, u64>,
     /// Rows the run read.
@@ -57,9 +60,11 @@ pub async fn compute(
         }
     };
     let pairs = pairs(&values)?;
-    let rows = settle(graph, values)?;
+    let mut failed = Vec::new();
+    let rows = settle(graph, values, &mut failed)?;
+    failed.retain(|result| ends.contains(result.window_end));
     let rows = rows.iter().map(|rows| ending_in(rows, ends)).collect::<Result<Vec<_>>>()?;
-    Ok(Computed { rows, pairs, rows_read })
+    Ok(Computed { rows, failed, pairs, rows_read })
 }
 
 /// The windows of `graph`, inner before outer.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 
+use super::failed::FailedResult;
 use super::graph::{AggregateInput, Node, NodeId, Operator, OperatorGraph};
 use super::nested::NestedWindow;
 use super::publish::Publisher;
@@ -23,6 +24,8 @@ use crate::window::Window;
 pub struct ResultChain {
     stages: Vec<Stage>,
     publisher: Publisher,
+    /// Results that could not be computed since the last [`ResultChain::take_failed`].
+    failed: Vec<FailedResult>,
 }
 
 #[derive(Debug)]
@@ -44,7 +47,7 @@ impl ResultChain {
             None => stage(graph, &graph.nodes[i]),
         });
         let stages = stages.collect::<Result<_>>()?;
-        Ok(Self { stages, publisher: Publisher::try_new(graph)? })
+        Ok(Self { stages, publisher: Publisher::try_new(graph)?, failed: Vec::new() })
     }
 
     /// The publisher at the end.
@@ -77,7 +80,7 @@ impl ResultChain {
     }
 
     /// Takes the current values of the first window's live windows after [`ResultChain::restore`], so that each stage
-    /// knows again what it has given. Gives versions of what was not published yet.
+    /// knows again what it has given. Gives versions of what was not published yet. What fails among them has been told before.
     ///
     /// # Errors
     /// See [`ResultChain::on_changes`].
@@ -98,6 +101,7 @@ impl ResultChain {
             }
             all.extend(self.through(i + 1, given)?);
         }
+        self.failed.clear();
         self.publisher.reconcile(&all, published, held_back, out)
     }
 
@@ -116,7 +120,7 @@ impl ResultChain {
     /// Takes values of the first window; gives versions.
     ///
     /// # Errors
-    /// `Data` where an expression over results cannot be computed.
+    /// `Data` where what needs a whole window (DISTINCT, Top-N, OVER) cannot be computed.
     pub fn on_changes(&mut self, changes: Changes, out: &mut Vec<RecordBatch>) -> Result<()> {
         self.pass(0, vec![changes], out)
     }
@@ -156,6 +160,11 @@ impl ResultChain {
         Ok(())
     }
 
+    /// Takes the results that could not be computed since the last call.
+    pub fn take_failed(&mut self) -> Vec<FailedResult> {
+        std::mem::take(&mut self.failed)
+    }
+
     /// Windows with a value kept back.
     pub fn dirty_windows(&self) -> impl Iterator<Item = Window> + '_ {
         self.publisher.dirty_windows()
@@ -172,7 +181,7 @@ impl ResultChain {
             let mut given = Vec::new();
             for change in changes {
                 match stage {
-                    Stage::Rows(rows) => given.extend(rows.on_changes(change)?),
+                    Stage::Rows(rows) => given.extend(rows.on_changes(change, &mut self.failed)?),
                     Stage::Join(join) => given.extend(join.on_changes(&change)?),
                     Stage::Nested(nested) => nested.on_changes(&change)?,
                     Stage::Whole(whole) => whole.on_changes(&change, &mut given)?,
@@ -185,11 +194,15 @@ impl ResultChain {
 }
 
 /// The rows that `graph` makes of `values`, all that its first window has: what its view holds once every window has
-/// expired. Each identity is among them at most once.
+/// expired. Each identity is among them at most once. Adds to `failed` the results that could not be computed.
 ///
 /// # Errors
 /// As [`ResultChain::on_changes`].
-pub fn settle(graph: &OperatorGraph, values: Vec<RecordBatch>) -> Result<Vec<RecordBatch>> {
+pub fn settle(
+    graph: &OperatorGraph,
+    values: Vec<RecordBatch>,
+    failed: &mut Vec<FailedResult>,
+) -> Result<Vec<RecordBatch>> {
     let first = graph.nodes.iter().position(|node| matches!(node.operator, Operator::Window(_)));
     let first = first.ok_or_else(|| Error::internal("an operator graph without a window"))?;
     let upsert = |rows| Changes { kind: ChangeKind::Upsert, reason: Reason::Initial, rows };
@@ -204,7 +217,7 @@ pub fn settle(graph: &OperatorGraph, values: Vec<RecordBatch>) -> Result<Vec<Rec
             Stage::Join(_) => return Err(Error::internal("a join that was refused")),
             Stage::Rows(rows) => {
                 for change in changes {
-                    given.extend(rows.on_changes(change)?);
+                    given.extend(rows.on_changes(change, failed)?);
                 }
             }
             Stage::Nested(mut nested) => {

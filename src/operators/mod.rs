@@ -5,6 +5,7 @@ pub mod aggregate;
 mod agreement;
 pub mod chain;
 pub(crate) mod eval;
+pub mod failed;
 pub mod fate;
 pub mod graph;
 mod identities;

@@ -9,23 +9,29 @@
 //!  c  3
 //! ```
 //!
+//! A result is nobody's bad row: where an expression over it fails, in the SELECT its value is NULL, in HAVING it does not pass, and
+//! what failed is told beside ([`FailedResult`]).
+//!
 //! It does not know where rows come from, nor what was published: a delete for an identity that was never published is
 //! `operators::publish`'s to drop.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
-use arrow::compute::{filter_record_batch, not, take_record_batch};
+use arrow::array::{ArrayRef, AsArray, BooleanArray, RecordBatch, UInt32Array};
+use arrow::compute::{filter_record_batch, not, prep_null_mask_filter, take, take_record_batch};
 use arrow::datatypes::SchemaRef;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 
 use super::eval::{
-    FailedRow, Sorted, all_nullable, batch_of, evaluate_all, evaluate_condition, failure, nulls, set_failures_aside,
+    FailedRow, Sorted, all_nullable, batch_of, evaluate, evaluate_all, evaluate_condition, failure, nulls,
+    set_failures_aside,
 };
+use super::failed::FailedResult;
 use super::graph::RowsSpec;
 use crate::change::{ChangeKind, Changes};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// Filters rows, then projects them. Has no state; one value serves any number of workers.
 #[derive(Debug, Clone)]
@@ -69,27 +75,63 @@ impl RowsOperator {
     }
 
     /// Filters and projects changes. An upsert the filter refuses becomes a delete: its identity no longer holds (L4).
-    /// Deletes pass, with their identity columns and nulls for what would be computed.
+    /// Deletes pass, with their identity columns and nulls for what would be computed. Adds to `failed` what could not be
+    /// computed, once for each row.
     ///
     /// # Errors
-    /// `Data` where an expression over results cannot be computed: a result is nobody's bad row.
-    pub fn on_changes(&self, changes: Changes) -> Result<Vec<Changes>> {
+    /// Only what is no single result's fault, for example `Unavailable` where memory ran out.
+    pub fn on_changes(&self, changes: Changes, failed: &mut Vec<FailedResult>) -> Result<Vec<Changes>> {
         let Changes { kind, reason, rows } = changes;
         if kind == ChangeKind::Delete {
             return Ok(vec![Changes { kind, reason, rows: self.identities(&rows)? }]);
         }
-        let mask = self.spec.filter.as_ref().map(|f| evaluate_condition(f, &rows)).transpose()?;
+        let mask = self.spec.filter.as_ref().map(|f| self.condition(f, &rows, failed)).transpose()?;
         let Some(mask) = mask.filter(|mask| mask.true_count() < mask.len()) else {
-            return Ok(vec![Changes { kind, reason, rows: self.project(&rows)? }]);
+            return Ok(vec![Changes { kind, reason, rows: self.project_results(&rows, failed)? }]);
         };
         let refused = filter_record_batch(&rows, &not(&mask).map_err(|e| failure(e.into()))?);
         let refused = self.identities(&refused.map_err(|e| failure(e.into()))?)?;
         let mut out = vec![Changes { kind: ChangeKind::Delete, reason, rows: refused }];
         if mask.true_count() > 0 {
             let held = filter_record_batch(&rows, &mask).map_err(|e| failure(e.into()))?;
-            out.push(Changes { kind, reason, rows: self.project(&held)? });
+            out.push(Changes { kind, reason, rows: self.project_results(&held, failed)? });
         }
         Ok(out)
+    }
+
+    /// The condition for each result; false where it fails.
+    fn condition(
+        &self,
+        filter: &Arc<dyn PhysicalExpr>,
+        results: &RecordBatch,
+        failed: &mut Vec<FailedResult>,
+    ) -> Result<BooleanArray> {
+        match evaluate_condition(filter, results) {
+            Err(error) if error.kind() == ErrorKind::Data => {
+                let mut failures = BTreeMap::new();
+                let values = where_it_can(filter, results, &mut failures)?;
+                failed.extend(failures.iter().map(|(row, error)| FailedResult::new(results, *row, error)));
+                Ok(prep_null_mask_filter(values.as_boolean()))
+            }
+            done => done,
+        }
+    }
+
+    /// As [`RowsOperator::project`], with NULL where a result's value cannot be computed.
+    fn project_results(&self, results: &RecordBatch, failed: &mut Vec<FailedResult>) -> Result<RecordBatch> {
+        match (self.project(results), &self.spec.project) {
+            (Err(error), Some(exprs)) if error.kind() == ErrorKind::Data => {
+                let mut failures = BTreeMap::new();
+                let columns = exprs.iter().map(|expr| match evaluate(expr, results) {
+                    Err(error) if error.kind() == ErrorKind::Data => where_it_can(expr, results, &mut failures),
+                    done => done,
+                });
+                let columns = columns.collect::<Result<Vec<_>>>()?;
+                failed.extend(failures.iter().map(|(row, error)| FailedResult::new(results, *row, error)));
+                batch_of(&self.deleted, columns, results.num_rows())
+            }
+            (done, _) => done,
+        }
     }
 
     fn pass(&self, batch: &RecordBatch) -> Result<KeptRows> {
@@ -134,6 +176,24 @@ impl RowsOperator {
     }
 }
 
+/// The values of `expr`, NULL for the rows it fails on; these are added to `failures`, each with what came first.
+fn where_it_can(
+    expr: &Arc<dyn PhysicalExpr>,
+    results: &RecordBatch,
+    failures: &mut BTreeMap<u32, Error>,
+) -> Result<ArrayRef> {
+    let Sorted { good, failed } = set_failures_aside(results, |part| evaluate(expr, part).map(|_| ()))?;
+    let values = evaluate(expr, &take_record_batch(results, &good).map_err(|e| failure(e.into()))?)?;
+    let mut places = vec![None; results.num_rows()];
+    for (place, row) in (0_u32..).zip(good.values()) {
+        places[*row as usize] = Some(place);
+    }
+    for row in failed {
+        failures.entry(row.row).or_insert(row.error);
+    }
+    take(&values, &UInt32Array::from(places), None).map_err(|e| failure(e.into()))
+}
+
 /// `expr`'s column if it is one, else nulls of `field`'s type.
 fn column_of(expr: &Arc<dyn PhysicalExpr>, batch: &RecordBatch, field: &arrow::datatypes::Field) -> ArrayRef {
     match expr.downcast_ref::<Column>() {
@@ -156,6 +216,7 @@ mod tests {
 
     use super::*;
     use crate::change::Reason;
+    use crate::connectors::RejectReason;
 
     fn schema() -> SchemaRef {
         Arc::new(Schema::new(vec![Field::new("k", DataType::Int64, false), Field::new("n", DataType::Int64, true)]))
@@ -206,16 +267,35 @@ mod tests {
     fn having_that_flips_deletes() {
         let changes =
             Changes { kind: ChangeKind::Upsert, reason: Reason::Initial, rows: batch(vec![Some(10), Some(100)]) };
-        let out = operator().on_changes(changes).unwrap();
+        let out = operator().on_changes(changes, &mut vec![]).unwrap();
         assert_eq!(out.len(), 2);
         assert_eq!((out[0].kind, ints(&out[0].rows, 0)), (ChangeKind::Delete, vec![Some(1)]));
         assert_eq!((out[1].kind, ints(&out[1].rows, 1)), (ChangeKind::Upsert, vec![Some(10)]));
     }
 
     #[test]
+    fn a_result_that_cannot_be_computed_is_null_and_does_not_pass_having() {
+        let rows = batch(vec![Some(10), Some(0), Some(100)]);
+        let changes = || Changes { kind: ChangeKind::Upsert, reason: Reason::Initial, rows: rows.clone() };
+        let mut failed = Vec::new();
+        let out = operator().on_changes(changes(), &mut failed).unwrap();
+        assert_eq!((out[0].kind, ints(&out[0].rows, 0)), (ChangeKind::Delete, vec![Some(1), Some(2)]));
+        assert_eq!((out[1].kind, ints(&out[1].rows, 1)), (ChangeKind::Upsert, vec![Some(10)]));
+        assert_eq!(failed.len(), 1);
+        assert_eq!(failed[0].reason, RejectReason::Computation);
+        assert_eq!(failed[0].raw, r#"{"k":1,"n":0}"#);
+
+        let mut selects = operator();
+        selects.spec.filter = None;
+        let out = selects.on_changes(changes(), &mut failed).unwrap();
+        assert_eq!(ints(&out[0].rows, 1), vec![Some(10), None, Some(1)]);
+        assert_eq!(failed.len(), 2);
+    }
+
+    #[test]
     fn a_delete_passes_whatever_its_values_are() {
         let changes = Changes { kind: ChangeKind::Delete, reason: Reason::LateData, rows: batch(vec![None, Some(0)]) };
-        let out = operator().on_changes(changes).unwrap();
+        let out = operator().on_changes(changes, &mut vec![]).unwrap();
         assert_eq!(ints(&out[0].rows, 0), vec![Some(0), Some(1)]);
         assert_eq!(ints(&out[0].rows, 1), vec![None, None]);
     }

@@ -7,11 +7,12 @@ use arrow::array::RecordBatch;
 use datafusion::common::Result as DfResult;
 use datafusion::common::cast::as_string_array;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{Column, Literal};
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_expr_common::physical_expr::fmt_sql;
 use datafusion::scalar::ScalarValue;
 
+use super::sum::NARROW;
 use crate::connectors::Boundedness;
 use crate::operators::graph::{
     AggregateInput, AggregateSpec, Node, Operator, OperatorGraph, Policy, RowsSpec, SourceSpec, StaticJoinSpec,
@@ -187,6 +188,10 @@ fn recompute(every: Option<Interval>) -> String {
 /// An expression as SQL.
 fn shown(expr: &Arc<dyn PhysicalExpr>) -> String {
     let spelled = Arc::clone(expr).transform(|expr| {
+        // How wide a sum is on its way is nobody's business.
+        if let Some(narrow) = expr.downcast_ref::<ScalarFunctionExpr>().filter(|function| function.name() == NARROW) {
+            return Ok(Transformed::yes(Arc::clone(&narrow.args()[0])));
+        }
         let literal = expr.downcast_ref::<Literal>().and_then(|literal| literal_text(literal.value()));
         // One that was made up is told by its place.
         let column = expr.downcast_ref::<Column>().filter(|column| column.name().starts_with('#'));

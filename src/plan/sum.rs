@@ -1,19 +1,22 @@
 //! `sum` over integers, computed wide: it never wraps.
 //!
-//! DataFusion adds 64-bit integers modulo 2⁶⁴. Here the running value has 128 bits, which no stream can fill, and is
-//! narrowed once, when it is read: a sum that does not fit its type is NULL. State is a `DECIMAL(38, 0)`, or for DISTINCT a
-//! list of them, and floats and decimals stay with DataFusion's function.
+//! DataFusion adds 64-bit integers modulo 2⁶⁴. Here the running value has 128 bits, which no stream can fill. It is a
+//! `DECIMAL(38, 0)`, as state (of DISTINCT a list of them) and as a result, which [`narrow`] above the aggregate brings back to the
+//! type a query expects: there a value that does not fit fails like any expression over results. Floats and decimals stay with
+//! DataFusion's function.
 
 use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, Int64Array, PrimitiveArray, UInt64Array};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, PrimitiveArray};
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Decimal128Type, Field, FieldRef, Int64Type, UInt64Type};
+use arrow::error::ArrowError;
 use datafusion::common::{Result as DfResult, ScalarValue, internal_err};
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator, Signature, Volatility,
+    Accumulator, AggregateUDF, AggregateUDFImpl, ColumnarValue, EmitTo, Expr, GroupsAccumulator, ScalarFunctionArgs,
+    ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
 /// What a running sum is kept as.
@@ -43,15 +46,14 @@ impl AggregateUDFImpl for WideSum {
         &self.signature
     }
 
-    fn return_type(&self, types: &[DataType]) -> DfResult<DataType> {
-        Ok(types[0].clone())
+    fn return_type(&self, _: &[DataType]) -> DfResult<DataType> {
+        Ok(WIDE)
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> DfResult<Box<dyn Accumulator>> {
-        let data_type = args.return_field.data_type().clone();
         Ok(match args.is_distinct {
-            true => Box::new(DistinctSumAccumulator { values: HashSet::new(), data_type }),
-            false => Box::new(WideSumAccumulator { sum: None, data_type }),
+            true => Box::new(DistinctSumAccumulator::default()),
+            false => Box::new(WideSumAccumulator::default()),
         })
     }
 
@@ -69,18 +71,60 @@ impl AggregateUDFImpl for WideSum {
         !args.is_distinct
     }
 
-    fn create_groups_accumulator(&self, args: AccumulatorArgs) -> DfResult<Box<dyn GroupsAccumulator>> {
-        let data_type = args.return_field.data_type().clone();
-        Ok(Box::new(WideSumGroups { sums: Vec::new(), seen: Vec::new(), data_type }))
+    fn create_groups_accumulator(&self, _: AccumulatorArgs) -> DfResult<Box<dyn GroupsAccumulator>> {
+        Ok(Box::new(WideSumGroups::default()))
     }
 }
 
-/// `sum`, narrowed; `None` where it does not fit.
-fn narrow(sums: impl Iterator<Item = Option<i128>>, to: &DataType) -> DfResult<ArrayRef> {
-    match to {
-        DataType::Int64 => Ok(Arc::new(sums.map(|s| i64::try_from(s?).ok()).collect::<Int64Array>())),
-        DataType::UInt64 => Ok(Arc::new(sums.map(|s| u64::try_from(s?).ok()).collect::<UInt64Array>())),
-        other => internal_err!("sum of integers as {other}"),
+/// Name of the function that [`narrow`] puts around a wide sum. Plans print without it.
+pub(super) const NARROW: &str = "highwater_narrow";
+
+/// The wide sum `sum` as `to`, of the types that [`wide`] takes. It fails where the value does not fit.
+pub(super) fn narrow(sum: Expr, to: &DataType) -> Expr {
+    let signature = Signature::exact(vec![WIDE], Volatility::Immutable);
+    ScalarUDF::from(Narrow { signature, to: to.clone() }).call(vec![sum])
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Narrow {
+    signature: Signature,
+    to: DataType,
+}
+
+impl Narrow {
+    fn narrowed<T: ArrowPrimitiveType>(&self, sums: &ArrayRef) -> DfResult<ArrayRef>
+    where
+        T::Native: TryFrom<i128>,
+    {
+        let sql = if self.to == DataType::Int64 { "BIGINT" } else { "BIGINT UNSIGNED" };
+        let fit = |sum: i128| {
+            let unfit = |_| ArrowError::ArithmeticOverflow(format!("a sum is {sum}, which does not fit {sql}"));
+            T::Native::try_from(sum).map_err(unfit)
+        };
+        Ok(Arc::new(sums.as_primitive::<Decimal128Type>().try_unary::<_, T, _>(fit)?))
+    }
+}
+
+impl ScalarUDFImpl for Narrow {
+    fn name(&self) -> &str {
+        NARROW
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> DfResult<DataType> {
+        Ok(self.to.clone())
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DfResult<ColumnarValue> {
+        let sums = args.args[0].to_array(args.number_rows)?;
+        Ok(ColumnarValue::Array(match self.to {
+            DataType::Int64 => self.narrowed::<Int64Type>(&sums)?,
+            DataType::UInt64 => self.narrowed::<UInt64Type>(&sums)?,
+            ref other => return internal_err!("sum of integers as {other}"),
+        }))
     }
 }
 
@@ -89,10 +133,9 @@ fn wide_array(sums: impl Iterator<Item = Option<i128>>) -> DfResult<ArrayRef> {
 }
 
 /// One group.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct WideSumAccumulator {
     sum: Option<i128>,
-    data_type: DataType,
 }
 
 impl WideSumAccumulator {
@@ -117,8 +160,7 @@ impl Accumulator for WideSumAccumulator {
     }
 
     fn evaluate(&mut self) -> DfResult<ScalarValue> {
-        let array = narrow(std::iter::once(self.sum), &self.data_type)?;
-        ScalarValue::try_from_array(&array, 0)
+        Ok(ScalarValue::Decimal128(self.sum, 38, 0))
     }
 
     fn size(&self) -> usize {
@@ -136,10 +178,9 @@ impl Accumulator for WideSumAccumulator {
 }
 
 /// One group, each value once.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct DistinctSumAccumulator {
     values: HashSet<i128>,
-    data_type: DataType,
 }
 
 impl DistinctSumAccumulator {
@@ -162,8 +203,7 @@ impl Accumulator for DistinctSumAccumulator {
     }
 
     fn evaluate(&mut self) -> DfResult<ScalarValue> {
-        let sum = self.values.iter().copied().reduce(i128::wrapping_add);
-        ScalarValue::try_from_array(&narrow(std::iter::once(sum), &self.data_type)?, 0)
+        Ok(ScalarValue::Decimal128(self.values.iter().copied().reduce(i128::wrapping_add), 38, 0))
     }
 
     fn size(&self) -> usize {
@@ -186,11 +226,10 @@ impl Accumulator for DistinctSumAccumulator {
 }
 
 /// Many groups.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct WideSumGroups {
     sums: Vec<i128>,
     seen: Vec<bool>,
-    data_type: DataType,
 }
 
 impl WideSumGroups {
@@ -251,8 +290,7 @@ impl GroupsAccumulator for WideSumGroups {
     }
 
     fn evaluate(&mut self, emit_to: EmitTo) -> DfResult<ArrayRef> {
-        let data_type = self.data_type.clone();
-        narrow(self.take(emit_to), &data_type)
+        wide_array(self.take(emit_to))
     }
 
     fn state(&mut self, emit_to: EmitTo) -> DfResult<Vec<ArrayRef>> {
@@ -266,7 +304,7 @@ impl GroupsAccumulator for WideSumGroups {
 
     fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> DfResult<Vec<ArrayRef>> {
         let rows = values[0].len();
-        let mut each = Self { sums: Vec::new(), seen: Vec::new(), data_type: self.data_type.clone() };
+        let mut each = Self::default();
         each.update_batch(values, &(0..rows).collect::<Vec<_>>(), filter, rows)?;
         each.state(EmitTo::All)
     }
@@ -280,38 +318,44 @@ impl GroupsAccumulator for WideSumGroups {
 mod tests {
     use super::*;
 
-    fn groups() -> WideSumGroups {
-        WideSumGroups { sums: Vec::new(), seen: Vec::new(), data_type: DataType::Int64 }
+    use arrow::array::Int64Array;
+
+    fn bigints(sums: &ArrayRef) -> DfResult<ArrayRef> {
+        let signature = Signature::exact(vec![WIDE], Volatility::Immutable);
+        Narrow { signature, to: DataType::Int64 }.narrowed::<Int64Type>(sums)
     }
 
     #[test]
     fn a_sum_that_leaves_its_range_may_come_back_and_never_wraps() {
-        let mut sums = groups();
+        let mut sums = WideSumGroups::default();
         let values: ArrayRef = Arc::new(Int64Array::from(vec![Some(i64::MAX), Some(1), Some(i64::MAX), Some(1), None]));
         sums.update_batch(&[Arc::clone(&values)], &[0, 0, 1, 1, 2], None, 3).unwrap();
         let back: ArrayRef = Arc::new(Int64Array::from(vec![-5]));
         sums.update_batch(&[back], &[1], None, 3).unwrap();
         let result = sums.evaluate(EmitTo::All).unwrap();
-        assert_eq!(result.as_primitive::<Int64Type>(), &Int64Array::from(vec![None, Some(i64::MAX - 4), None]));
+        let error = bigints(&result).unwrap_err().to_string();
+        assert!(error.contains("a sum is 9223372036854775808, which does not fit BIGINT"), "{error}");
+        let rest = bigints(&result.slice(1, 2)).unwrap();
+        assert_eq!(rest.as_primitive::<Int64Type>(), &Int64Array::from(vec![Some(i64::MAX - 4), None]));
     }
 
     #[test]
     fn distinct_values_are_summed_once_and_never_wrap() {
-        let new = || DistinctSumAccumulator { values: HashSet::new(), data_type: DataType::Int64 };
+        let new = DistinctSumAccumulator::default;
         let (mut one, mut two) = (new(), new());
         let of = |values: Vec<Option<i64>>| [Arc::new(Int64Array::from(values)) as ArrayRef];
         one.update_batch(&of(vec![Some(i64::MAX), Some(i64::MAX), None, Some(1)])).unwrap();
         two.update_batch(&of(vec![Some(i64::MAX), Some(-3)])).unwrap();
         let state = one.state().unwrap()[0].to_array().unwrap();
-        assert_eq!(one.evaluate().unwrap(), ScalarValue::Int64(None));
+        assert_eq!(one.evaluate().unwrap(), ScalarValue::Decimal128(Some(1 << 63), 38, 0));
         two.merge_batch(&[state]).unwrap();
-        assert_eq!(two.evaluate().unwrap(), ScalarValue::Int64(Some(i64::MAX - 2)));
-        assert_eq!(new().evaluate().unwrap(), ScalarValue::Int64(None));
+        assert_eq!(two.evaluate().unwrap(), ScalarValue::Decimal128(Some(i128::from(i64::MAX) - 2), 38, 0));
+        assert_eq!(new().evaluate().unwrap(), ScalarValue::Decimal128(None, 38, 0));
     }
 
     #[test]
     fn states_merge_to_the_same_sum() {
-        let (mut one, mut two) = (groups(), groups());
+        let (mut one, mut two) = (WideSumGroups::default(), WideSumGroups::default());
         let values: ArrayRef = Arc::new(Int64Array::from(vec![i64::MAX, i64::MAX, 7]));
         let filter = BooleanArray::from(vec![Some(true), Some(true), None]);
         one.update_batch(&[values], &[0, 0, 1], Some(&filter), 2).unwrap();
@@ -319,7 +363,7 @@ mod tests {
         two.merge_batch(&state, &[0, 1], 2).unwrap();
         let minus: ArrayRef = Arc::new(Int64Array::from(vec![-i64::MAX]));
         two.merge_batch(&two.convert_to_state(&[minus], None).unwrap(), &[0], 2).unwrap();
-        let result = two.evaluate(EmitTo::All).unwrap();
+        let result = bigints(&two.evaluate(EmitTo::All).unwrap()).unwrap();
         assert_eq!(result.as_primitive::<Int64Type>(), &Int64Array::from(vec![Some(i64::MAX), None]));
     }
 }

@@ -14,6 +14,7 @@ use crate::change::ChangeKind;
 use crate::checkpoint::Snapshot;
 use crate::error::{Error, ErrorKind, Result};
 use crate::operators::chain::ResultChain;
+use crate::operators::failed::FailedResult;
 use crate::operators::failure;
 use crate::operators::fate::{FateCounts, WindowCounts};
 use crate::operators::graph::Policy;
@@ -31,6 +32,8 @@ pub struct EpochOutput {
     pub late: Vec<RecordBatch>,
     /// Rejected rows.
     pub rejects: Vec<SplitRejects>,
+    /// Results of which a value could not be computed.
+    pub failed: Vec<FailedResult>,
     /// Windows that changed.
     pub windows: Vec<(Window, WindowStatus)>,
     /// Totals up to and including this epoch.
@@ -231,8 +234,10 @@ impl Results {
             merge.on_epoch(facts.early, &mut events).map_err(failure)?;
         }
         self.pass(events)?;
+        let mut failed = Vec::new();
         if let Some(chain) = &mut self.chain {
             chain.on_epoch(facts.early, &mut self.versions)?;
+            failed = chain.take_failed();
             self.ledger.set_dirty(chain.dirty_windows());
         }
         self.counts.add(&facts.counts);
@@ -246,6 +251,7 @@ impl Results {
             versions: Vec::new(),
             late,
             rejects: facts.rejects,
+            failed,
             windows: self.ledger.take_changed(),
             counts: self.counts.clone(),
             snapshot,
