@@ -348,13 +348,17 @@ pub async fn interrupted() {
     }
 }
 
-/// Whether a statement reads what views hold, so that a script must wait for it to be complete. A streaming SELECT and
+/// Whether a statement reads or corrects what views hold, so that a script must wait for it to be complete. A streaming SELECT and
 /// SUBSCRIBE follow rows as they come instead.
 fn reads_results(statement: &Statement) -> bool {
     match statement {
         Statement::Select(query) => !query.clauses.is_streaming(),
         Statement::Explain { analyze, .. } => *analyze,
-        Statement::Show(_) | Statement::Passthrough(_) => true,
+        Statement::Show(_)
+        | Statement::Passthrough(_)
+        | Statement::Insert { .. }
+        | Statement::Run(_)
+        | Statement::Rollback(_) => true,
         _ => false,
     }
 }

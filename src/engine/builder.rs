@@ -211,10 +211,21 @@ impl EngineBuilder {
         let queries = std::sync::atomic::AtomicU64::new(0);
         let schedules = Schedules::load(storage.clone(), self.run_schedules && resume).await?;
         let lease = Lease::default();
-        let (run_locks, automatic) = Default::default();
+        let (run_locks, automatic, defining) = Default::default();
         let read_only = self.read_only;
-        let inner =
-            Inner { catalog, context, storage, options, read_only, lease, schedules, queries, run_locks, automatic };
+        let inner = Inner {
+            catalog,
+            context,
+            storage,
+            options,
+            read_only,
+            lease,
+            schedules,
+            defining,
+            queries,
+            run_locks,
+            automatic,
+        };
         let engine = Engine { inner: Arc::new(inner) };
         engine.restore(resume, self.only_for.as_deref()).await?;
         engine.keep_schedules();

@@ -225,13 +225,18 @@ impl EngineCatalog {
     }
 
     pub fn remove(&self, name: &str) {
+        self.forget(name);
+        self.names.write().order.retain(|known| known != name);
+    }
+
+    /// Forgets what `name` stands for, and not its place among the others.
+    pub fn forget(&self, name: &str) {
         let mut names = self.names.write();
         names.sources.remove(name);
         names.views.remove(name);
         names.macros.remove(name);
         names.broken.remove(name);
         names.paused.remove(name);
-        names.order.retain(|known| known != name);
     }
 
     pub fn source_entry(&self, name: &str) -> Option<SourceEntry> {

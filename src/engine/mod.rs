@@ -90,6 +90,8 @@ struct Inner {
     read_only: bool,
     schedules: schedule::Schedules,
     lease: Lease,
+    /// Held by a statement that changes the catalog.
+    defining: tokio::sync::Mutex<()>,
     /// Numbers ad-hoc queries.
     queries: AtomicU64,
     /// By view: held while a batch run of it is under way.
@@ -212,6 +214,17 @@ impl Engine {
     }
 
     async fn run_statement(&self, statement: Statement) -> Result<Outcome> {
+        // What changes the catalog goes one after the other: each looks at the names there are, and then takes or frees one.
+        let _alone = match &statement {
+            Statement::CreateSource(_)
+            | Statement::CreateMaterializedView(_)
+            | Statement::CreateView { .. }
+            | Statement::Drop { .. }
+            | Statement::Pause { .. }
+            | Statement::Resume { .. }
+            | Statement::CreateSchedule(_) => Some(self.inner.defining.lock().await),
+            _ => None,
+        };
         match statement {
             Statement::CreateSource(create) => self.create_source(create).await,
             Statement::CreateMaterializedView(create) => self.create_view(create).await,

@@ -12,6 +12,7 @@ use crate::checkpoint::StateFiles;
 use crate::connectors::Notes;
 use crate::error::{Error, ErrorKind, Result};
 use crate::operators::graph::{Operator, OperatorGraph};
+use crate::plan::Planner;
 use crate::results::{SharedWriter, ViewTable, ViewWriter, remove_view};
 use crate::runtime::{JobHandle, late_columns};
 use crate::sql::statement::{CreateMaterializedView, CreateSource, DropKind, Spanned};
@@ -103,13 +104,21 @@ impl Engine {
                 .at(create.name.position)
                 .with_hint("leave it out; a source made of files is read again from its files"));
         }
-        let readers = self.inner.catalog.readers_of(&name);
         let if_exists = IfExists::of(create.or_replace, create.restart);
         if let Some(done) = self.exists("SOURCE", &name, &create.text, if_exists, create.if_not_exists).await? {
             return Ok(done);
         }
         self.must_hold("CREATE SOURCE").await?;
         let entry = self.source_entry(&create)?;
+        let readers = self.readers(&name)?;
+        let planner = self.planner().with_replaced(&name, Some(Arc::clone(&entry.table)));
+        for (reader, view) in &readers {
+            if let Statement::CreateMaterializedView(create) = sql::parse_one(&view.text)? {
+                // Its position is one in another text.
+                let error = |e: Error| Error::new(e.kind(), format!("view `{reader}` cannot read it: {e}"));
+                plan_view(&planner, &create).await.map_err(error)?;
+            }
+        }
         let mut notices = match entry.table.watermark() {
             Some(_) => Vec::new(),
             None => {
@@ -122,6 +131,7 @@ impl Engine {
         {
             notices.push(format!("source `{name}` cannot be read yet: {error}"));
         }
+        self.make_way(&name).await?;
         self.inner.catalog.insert_source(&name, entry);
         self.inner.catalog.save().await?;
         notices.extend(self.restart(readers.into_iter().map(|(name, view)| (name, view.text)).collect()).await?);
@@ -154,8 +164,9 @@ impl Engine {
             return Ok(done);
         }
         self.must_hold("CREATE VIEW").await?;
-        // Names are resolved now, so that a mistake is told where it was made.
-        self.planner().logical_plan(&query).await?;
+        // Names are resolved now, so that a mistake is told where it was made. Its own is not among them.
+        self.planner().with_replaced(&name, None).logical_plan(&query).await?;
+        self.make_way(&name).await?;
         self.inner.catalog.insert_macro(&name, MacroEntry { query: Arc::from(query), text });
         self.inner.catalog.save().await?;
         Ok(Outcome::done("CREATE VIEW"))
@@ -173,10 +184,11 @@ impl Engine {
             return Err(Error::invalid(format!("a view's name has no $: name=`{name}`")).at(create.name.position));
         }
         let upkeep = upkeep_of(&create.options).map_err(|e| e.at(create.name.position))?;
-        let (graph, sources) = self.plan_view(&create).await?;
+        let (graph, sources) = plan_view(&self.planner().with_replaced(&name, None), &create).await?;
         let table = ViewTable::from_graph(&name, &graph, late_columns(&graph));
         let definition = self.definition(&create.text, &sources)?;
         let clock = Arc::clone(&self.inner.options.clock);
+        self.make_way(&name).await?;
         self.remove_leftovers(&name).await?;
         self.hold().await?;
         let writer = ViewWriter::create(self.inner.storage.clone(), table, clock).await?;
@@ -207,18 +219,25 @@ impl Engine {
     }
 
     pub(super) async fn plan_view(&self, create: &CreateMaterializedView) -> Result<(Arc<OperatorGraph>, Vec<String>)> {
-        let graph = self.planner().plan_view(&create.query).await?;
-        if graph.nodes.iter().any(|node| matches!(node.operator, Operator::PassThrough)) {
-            return Err(Error::unsupported("a materialized view without a windowed aggregation")
-                .at(create.query.position)
-                .with_hint("CREATE VIEW makes a name for a query; a plain SELECT streams its rows"));
+        plan_view(&self.planner(), create).await
+    }
+
+    /// Materialized views that read the source or view `name`, through other views too.
+    fn readers(&self, name: &str) -> Result<Vec<(String, ViewEntry)>> {
+        let (source, view) = (format!("source {name}"), format!("view {name}"));
+        let mut readers = Vec::new();
+        for (reader, entry) in self.inner.catalog.views() {
+            let parts = self.definition(&entry.text, &entry.sources)?;
+            if reader != name && (parts.contains_key(&source) || parts.contains_key(&view)) {
+                readers.push((reader, entry));
+            }
         }
-        let sources = source_names(&graph);
-        Ok((Arc::new(graph), sources))
+        Ok(readers)
     }
 
     /// Decides what CREATE does where the name is taken: the same definition again is no error, so that a script can be
-    /// run twice. `None`: the name is free.
+    /// run twice. `None`: the name is free, or to be freed by [`Engine::make_way`] once nothing can be wrong with the new
+    /// definition any more.
     async fn exists(
         &self,
         kind: &str,
@@ -236,7 +255,7 @@ impl Engine {
             return Ok(Some(Outcome::Done { tag: format!("CREATE {kind}"), notices }));
         }
         let is_view = makes_results(&known);
-        let readers = self.inner.catalog.readers_of(name);
+        let readers = self.readers(name)?;
         match if_exists {
             IfExists::Refuse => {
                 let restart = if is_view || !readers.is_empty() { " … RESTART" } else { "" };
@@ -249,13 +268,26 @@ impl Engine {
             }
             IfExists::Replace if !readers.is_empty() => {
                 let names = readers.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
-                Err(Error::new(ErrorKind::Conflict, format!("views read source `{name}`: views=`{names}`"))
-                    .with_hint("drop them first, or add RESTART to drop their results and compute them anew"))
+                let conflict = Error::new(ErrorKind::Conflict, format!("views read `{name}`: views=`{names}`"));
+                Err(match kind {
+                    "SOURCE" => conflict
+                        .with_hint("drop them first, or add RESTART to drop their results and compute them anew"),
+                    _ => conflict.with_hint("drop them first"),
+                })
             }
-            IfExists::Replace | IfExists::Restart => {
-                self.remove(name).await?;
-                Ok(None)
+            IfExists::Replace | IfExists::Restart => Ok(None),
+        }
+    }
+
+    /// Frees the name of a definition that is replaced. One without results of its own keeps its place until the new one takes it.
+    async fn make_way(&self, name: &str) -> Result<()> {
+        match self.inner.catalog.definition(name) {
+            Some(known) if makes_results(&known) => self.remove(name).await,
+            Some(_) => {
+                self.inner.catalog.forget(name);
+                Ok(())
             }
+            None => Ok(()),
         }
     }
 
@@ -298,9 +330,9 @@ impl Engine {
                 false => Err(self.unknown(what, &name.node).at(name.position)),
             };
         }
-        let readers = catalog.readers_of(&name.node);
+        let readers = self.readers(&name.node)?;
         if let Some((reader, _)) = readers.first() {
-            return Err(Error::new(ErrorKind::Conflict, format!("view `{reader}` reads source `{}`", name.node))
+            return Err(Error::new(ErrorKind::Conflict, format!("view `{reader}` reads `{}`", name.node))
                 .at(name.position)
                 .with_hint("drop the view first"));
         }
@@ -333,6 +365,18 @@ impl Engine {
         self.inner.catalog.save().await?;
         if had_results { remove_view(&self.inner.storage, name).await } else { Ok(()) }
     }
+}
+
+/// The graph of a materialized view, and the names of its sources.
+async fn plan_view(planner: &Planner, create: &CreateMaterializedView) -> Result<(Arc<OperatorGraph>, Vec<String>)> {
+    let graph = planner.plan_view(&create.query).await?;
+    if graph.nodes.iter().any(|node| matches!(node.operator, Operator::PassThrough)) {
+        return Err(Error::unsupported("a materialized view without a windowed aggregation")
+            .at(create.query.position)
+            .with_hint("CREATE VIEW makes a name for a query; a plain SELECT streams its rows"));
+    }
+    let sources = source_names(&graph);
+    Ok((Arc::new(graph), sources))
 }
 
 /// Names of the sources of `graph`, in the order of their nodes.

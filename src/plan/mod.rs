@@ -34,6 +34,7 @@ mod ordered;
 mod own_aggregates;
 mod policy;
 mod refuse;
+mod replaced;
 mod session_rows;
 mod shift;
 mod source_table;
