@@ -142,10 +142,20 @@ impl Ledger {
             return;
         }
         self.closings.extend_from_slice(closings);
-        let from = self.w.replace(w);
-        // Only windows between the last expiry and the new close can change their state.
-        let first = from.map_or(i64::MIN, |w| w.saturating_sub(policy.allowed_lateness_us));
-        for (key, status) in self.windows.range_mut((first, i64::MIN)..=(w, i64::MAX)) {
+        let from = self.w.replace(w).unwrap_or(i64::MIN);
+        // Windows that may expire, and those that may close. The ones between stay closed.
+        let expired = |w: i64| w.saturating_sub(policy.allowed_lateness_us);
+        if expired(w) < from {
+            self.look_at(policy, expired(from), expired(w), w);
+            self.look_at(policy, from, w, w);
+        } else {
+            self.look_at(policy, expired(from), w, w);
+        }
+    }
+
+    /// Brings the windows that end in `[first, last]` to the state that `w` asks for.
+    fn look_at(&mut self, policy: &Policy, first: i64, last: i64, w: i64) {
+        for (key, status) in self.windows.range_mut((first, i64::MIN)..=(last, i64::MAX)) {
             let window = Window { start: key.1, end: key.0 };
             let state = WindowStatus::at(policy, window, Some(w)).state;
             if state != status.state {
@@ -175,13 +185,15 @@ impl Ledger {
         self.closings.clear();
         let changed = std::mem::take(&mut self.changed);
         let status = |key: (i64, i64)| (Window { start: key.1, end: key.0 }, self.windows[&key]);
-        let changed = changed.into_iter().map(status).collect();
+        let changed: Vec<_> = changed.into_iter().map(status).collect();
+        for (window, _) in changed.iter().filter(|(_, status)| status.partial) {
+            self.windows.remove(&(window.end, window.start));
+        }
         self.forget();
         changed
     }
 
     fn forget(&mut self) {
-        self.windows.retain(|_, status| !status.partial);
         let expired = self.windows.values().take_while(|status| status.state == WindowState::Expired).count();
         for _ in EXPIRED_MAX..expired {
             self.windows.pop_first();
@@ -212,6 +224,33 @@ fn closing_of(closings: &[i64], end: i64) -> Option<i64> {
 mod tests {
     use super::*;
     use crate::sql::statement::{Emit, OnExpired, OnLate};
+
+    #[test]
+    fn windows_close_and_expire_whatever_the_steps_of_w() {
+        let policy = Policy {
+            allowed_lateness_us: 25,
+            on_late: OnLate::Drop,
+            on_expired: OnExpired::Drop,
+            emit: Emit::OnWindowClose,
+        };
+        for steps in [vec![10, 12, 35, 36, 60, 200], vec![55, 200], vec![10, 90, 91, 200], vec![200]] {
+            let mut ledger = Ledger::default();
+            for i in 0..10 {
+                ledger.add(&policy, Window { start: i * 10, end: i * 10 + 10 }, WindowCounts::default());
+            }
+            for w in steps {
+                ledger.on_watermark(&policy, w, &[w]);
+                for ((end, _), status) in &ledger.windows {
+                    let state = match (*end <= w, *end + 25 < w) {
+                        (false, _) => WindowState::Open,
+                        (true, false) => WindowState::Closed,
+                        (true, true) => WindowState::Expired,
+                    };
+                    assert_eq!(status.state, state, "end {end} at {w}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn old_windows_are_forgotten_and_rows_for_them_are_said_to_be_a_part() {

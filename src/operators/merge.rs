@@ -12,7 +12,7 @@
 //!
 //! Chunks that memory has no room for are spilled, the largest first; a window of such chunks is merged in parts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, TimestampMicrosecondArray};
@@ -53,8 +53,8 @@ pub struct WindowMerge {
     slices: BTreeMap<Slice, Vec<Kept>>,
     /// Number of the next chunk.
     next_chunk: u64,
-    /// By (end, start), so that windows fire in order.
-    live: BTreeMap<(i64, i64), LiveWindow>,
+    /// What is dirty of each live window, by (end, start), so that windows fire in order.
+    live: BTreeMap<(i64, i64), Dirty>,
     w: i64,
     account: Account,
     /// Bytes of the chunks in memory.
@@ -80,12 +80,6 @@ pub struct MergeState {
     pub chunks: Vec<(i64, i64, i64, i64, u64)>,
     /// Each live window: start, end, whether it has fired.
     pub windows: Vec<(i64, i64, bool)>,
-}
-
-#[derive(Debug, Default)]
-struct LiveWindow {
-    fired: bool,
-    dirty: Dirty,
 }
 
 /// Keys of chunks that came after the last value was published.
@@ -157,7 +151,7 @@ impl WindowMerge {
         let chunks = self.slices.iter().flat_map(|(slice, kept)| {
             kept.iter().map(|k| (slice.start, slice.end, k.class.closed_to, k.class.expired_to, k.number))
         });
-        let windows = self.live.iter().map(|((end, start), live)| (*start, *end, live.fired));
+        let windows = self.live.keys().map(|(end, start)| (*start, *end, self.has_fired(*end)));
         let (chunks, windows) = (chunks.collect(), windows.collect());
         MergeState { w: self.w, next_chunk: self.next_chunk, chunks, windows }
     }
@@ -184,9 +178,7 @@ impl WindowMerge {
             self.slices.entry(Slice { start, end }).or_default().push(Kept { class, number, chunk });
             self.make_room()?;
         }
-        for (start, end, fired) in state.windows {
-            self.live.insert((end, start), LiveWindow { fired, dirty: Dirty::default() });
-        }
+        self.live = state.windows.into_iter().map(|(start, end, _)| ((end, start), Dirty::default())).collect();
         Ok(())
     }
 
@@ -198,10 +190,10 @@ impl WindowMerge {
     pub fn current(&self) -> Result<Vec<Changes>> {
         let early = matches!(self.policy.emit, Emit::Changes { .. });
         let mut events = Vec::new();
-        for ((end, start), live) in self.live.iter().filter(|(_, live)| live.fired || early) {
+        for (end, start) in self.live.keys().filter(|(end, _)| self.has_fired(*end) || early) {
             let window = Window { start: *start, end: *end };
             let rows = chunk::evaluate(&self.layout, &self.chunks_of(window, |_| true), self.account.memory())?;
-            let reason = if live.fired { Reason::LateData } else { Reason::Early };
+            let reason = if self.has_fired(*end) { Reason::LateData } else { Reason::Early };
             self.emit(window, reason, &rows, &mut events)?;
         }
         let changes = |event| match event {
@@ -243,15 +235,11 @@ impl WindowMerge {
             if !accepts(&self.policy, fate) {
                 continue;
             }
-            let fired = closes_at(&self.policy, window.end) <= self.w;
-            let live = self
-                .live
-                .entry((window.end, window.start))
-                .or_insert_with(|| LiveWindow { fired, ..LiveWindow::default() });
             let late = fate == Fate::Late && self.policy.emit != Emit::OnExpiry;
-            let early = !live.fired && matches!(self.policy.emit, Emit::Changes { .. });
+            let early = !self.has_fired(window.end) && matches!(self.policy.emit, Emit::Changes { .. });
+            let dirty = self.live.entry((window.end, window.start)).or_default();
             if tracks_dirt && (late || early) {
-                live.dirty.add(&self.layout, &chunk)?;
+                dirty.add(&self.layout, &chunk)?;
             }
         }
         let number = self.next_number();
@@ -266,12 +254,10 @@ impl WindowMerge {
     /// # Errors
     /// When an aggregate cannot be evaluated.
     pub fn on_watermark(&mut self, w: i64, out: &mut Vec<WindowEvent>) -> Result<()> {
-        self.w = w;
-        let due: Vec<_> = self.live.range(..=(w, i64::MAX)).map(|(key, _)| *key).collect();
-        for key in due {
+        let before = std::mem::replace(&mut self.w, w);
+        for key in self.due(before) {
             let window = Window { start: key.1, end: key.0 };
-            let fired = self.live[&key].fired;
-            if !fired && closes_at(&self.policy, window.end) <= w {
+            if closes_at(&self.policy, window.end) > before {
                 self.fire(window, out)?;
             }
             if expires_at(&self.policy, window.end) <= w {
@@ -284,14 +270,31 @@ impl WindowMerge {
         Ok(())
     }
 
+    /// Windows that close or expire now that W has risen from `before`, in order. The others, of which there are many where much
+    /// lateness is allowed, are not looked at.
+    fn due(&self, before: i64) -> BTreeSet<(i64, i64)> {
+        let expire = self.live.keys().take_while(|(end, _)| expires_at(&self.policy, *end) <= self.w);
+        let mut due: BTreeSet<_> = expire.copied().collect();
+        // Values that wait for expiry are among those.
+        if self.policy.emit != Emit::OnExpiry && before < self.w {
+            due.extend(self.live.range((before + 1, i64::MIN)..=(self.w, i64::MAX)).map(|(key, _)| *key));
+        }
+        due
+    }
+
+    /// Whether a window with this end has published the value at its close.
+    fn has_fired(&self, end: i64) -> bool {
+        closes_at(&self.policy, end) <= self.w
+    }
+
     /// The epoch ends: late corrections, and early values if `early`.
     ///
     /// # Errors
     /// When an aggregate cannot be evaluated.
     pub fn on_epoch(&mut self, early: bool, out: &mut Vec<WindowEvent>) -> Result<()> {
-        let dirty: Vec<_> = self.live.iter().filter(|(_, l)| !l.dirty.is_empty()).map(|(k, l)| (*k, l.fired)).collect();
-        for ((end, start), fired) in dirty {
-            match fired {
+        let dirty: Vec<_> = self.live.iter().filter(|(_, dirty)| !dirty.is_empty()).map(|(key, _)| *key).collect();
+        for (end, start) in dirty {
+            match self.has_fired(end) {
                 true => self.correct(Window { start, end }, Reason::LateData, out)?,
                 false if early => self.correct(Window { start, end }, Reason::Early, out)?,
                 false => {}
@@ -306,21 +309,19 @@ impl WindowMerge {
         let chunks = self.chunks_of(window, |fate| fate == Fate::OnTime || on_expiry);
         let rows = chunk::evaluate(&self.layout, &chunks, self.account.memory())?;
         self.emit(window, Reason::Initial, &rows, out)?;
-        let live = self.live.get_mut(&(window.end, window.start)).expect("a window that fires is live");
-        live.fired = true;
         let mut late = Dirty::default();
         if !on_expiry {
             let chunks = self.chunks_of(window, |fate| fate == Fate::Late);
             chunks.into_iter().try_for_each(|chunk| late.add(&self.layout, chunk))?;
         }
-        self.live.get_mut(&(window.end, window.start)).expect("a window that fires is live").dirty = late;
+        self.live.insert((window.end, window.start), late);
         Ok(())
     }
 
     /// Publishes the dirty keys of `window` again, whole (L1).
     fn correct(&mut self, window: Window, reason: Reason, out: &mut Vec<WindowEvent>) -> Result<()> {
-        let live = self.live.get_mut(&(window.end, window.start)).expect("a window that is corrected is live");
-        let dirty = std::mem::take(&mut live.dirty);
+        let dirty = self.live.get_mut(&(window.end, window.start)).expect("a window that is corrected is live");
+        let dirty = std::mem::take(dirty);
         if dirty.is_empty() {
             return Ok(());
         }
@@ -390,7 +391,7 @@ impl WindowMerge {
             chunk.spill(account.memory().space())?;
             *held_bytes -= bytes;
         }
-        live.values_mut().for_each(|live| live.dirty.forget(account.memory().spill_bytes_min()));
+        live.values_mut().for_each(|dirty| dirty.forget(account.memory().spill_bytes_min()));
         account.hold(*held_bytes);
         Ok(())
     }

@@ -277,7 +277,8 @@ impl Inputs {
         Error::internal("a reader has ended without an end")
     }
 
-    fn is_live(&self, source: usize) -> bool {
+    /// Whether a source may have rows for ever.
+    pub fn is_live(&self, source: usize) -> bool {
         self.spec(source).boundedness == Boundedness::Live
     }
 

@@ -293,6 +293,10 @@ impl SequencerTask {
     fn on_nothing(&mut self, split: usize, at_us: i64) {
         self.inputs.splits[split].on_nothing(at_us);
         let splits = &self.inputs.splits;
+        // One that ends is waited for, or results would depend on how fast it is.
+        if !self.inputs.is_live(splits[split].source) {
+            return;
+        }
         let Some(spec) = splits[split].watermark else { return };
         if spec.idle_timeout_us.is_some_and(|timeout| splits[split].silent_us >= timeout) {
             self.sequencer.set_idle(split, true);

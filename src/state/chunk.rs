@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, OnceLock};
 
 use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
-use arrow::compute::take_record_batch;
+use arrow::compute::{concat_batches, take_record_batch};
 use datafusion::common::Result;
 use datafusion::common::hash_utils::{RandomState, create_hashes};
 
@@ -202,12 +202,13 @@ pub fn evaluate(layout: &Layout, chunks: &[&Chunk], memory: &Memory) -> Result<V
 /// As [`evaluate`].
 pub fn compact(layout: &Layout, chunks: &[&Chunk], memory: &Memory) -> Result<Chunk> {
     if fits(chunks, memory) {
-        let mut merged = layout.new_head()?;
-        merge(layout, chunks, memory, &mut |head| {
-            merged = head;
+        // Small chunks may make large hash tables, which then come one range after the other.
+        let mut sealed = Vec::new();
+        merge(layout, chunks, memory, &mut |mut head| {
+            sealed.push(head.seal(layout)?);
             Ok(())
         })?;
-        return Ok(Chunk::new(layout, merged.seal(layout)?));
+        return Ok(Chunk::new(layout, concat_batches(layout.chunk_schema(), &sealed)?));
     }
     let schema = Arc::clone(layout.chunk_schema());
     let mut file = SpillBuilder::try_new(memory.space(), schema, layout.keys_len())?;
@@ -305,4 +306,58 @@ pub fn evaluate_keys(
     }
     let places = head.places_of(&wanted)?;
     Ok(vec![take_record_batch(&head.evaluate(layout)?, &places)?])
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{AsArray, Int64Array};
+    use arrow::datatypes::{DataType, Field, Int64Type, Schema};
+    use datafusion::functions_aggregate::count::count_udaf;
+    use datafusion::physical_expr::aggregate::AggregateExprBuilder;
+    use datafusion::physical_expr::expressions::col;
+
+    use super::*;
+    use crate::operators::graph::{AggregateCall, AggregateInput, AggregateSpec};
+    use crate::window::{Span, WindowKind, WindowSpec};
+
+    const KEYS: i64 = 1_000;
+
+    /// `count(DISTINCT v) … GROUP BY k`.
+    fn layout() -> (Layout, Arc<Schema>) {
+        let input = Arc::new(Schema::new(["k", "v"].map(|name| Field::new(name, DataType::Int64, true)).to_vec()));
+        let distinct = AggregateExprBuilder::new(count_udaf(), vec![col("v", &input).unwrap()]);
+        let distinct = distinct.schema(Arc::clone(&input)).alias("n").distinct().build().unwrap();
+        let spec = AggregateSpec {
+            window: WindowSpec::try_new(WindowKind::Tumble { size: Span::Micros(10) }, Span::Micros(0), None).unwrap(),
+            event_time: 0,
+            keys: vec![(col("k", &input).unwrap(), "k".into())],
+            aggregates: vec![AggregateCall { function: Arc::new(distinct), filter: None }],
+            input: AggregateInput::Rows,
+        };
+        (Layout::try_new(&spec, &input).unwrap(), input)
+    }
+
+    #[test]
+    fn chunks_are_merged_whole_where_hash_tables_are_larger_than_memory() {
+        let (layout, input) = layout();
+        let chunk = |v: i64| {
+            let columns: [ArrayRef; 2] =
+                [Arc::new(Int64Array::from_iter_values(0..KEYS)), Arc::new(Int64Array::from(vec![v; KEYS as usize]))];
+            let mut head = layout.new_head().unwrap();
+            let rows = RecordBatch::try_new(Arc::clone(&input), columns.to_vec()).unwrap();
+            head.update(&layout, &layout.inputs(&rows).unwrap()).unwrap();
+            Chunk::new(&layout, head.seal(&layout).unwrap())
+        };
+        let chunks: Vec<Chunk> = (0..2).map(chunk).collect();
+        let chunks: Vec<&Chunk> = chunks.iter().collect();
+        // Room for what the chunks hold, and not for twice that.
+        let bytes = chunks.iter().map(|chunk| chunk.unspilled_bytes()).sum::<usize>();
+        let (memory, _files) = Memory::cramped(8 * bytes);
+        assert!(fits(&chunks, &memory) && merge_range(&layout, &chunks, &memory, &(0..=u64::MAX)).unwrap().is_none());
+
+        let merged = compact(&layout, &chunks, &memory).unwrap();
+        assert_eq!(merged.num_rows(), KEYS as usize);
+        let values = evaluate(&layout, &[&merged], &Memory::unlimited()).unwrap();
+        assert!(values[0].column(1).as_primitive::<Int64Type>().values().iter().all(|n| *n == 2));
+    }
 }
