@@ -16,7 +16,7 @@ use tokio::time::{Interval, MissedTickBehavior};
 
 use super::inputs::{Inputs, SourceProgress};
 use super::pool::panicked;
-use super::recovery::{JobState, Recovered, SessionExports, import_sessions};
+use super::recovery::{JobState, LedgerExports, Recovered, SessionExports, import_sessions};
 use super::results::{self, ResultSink, Results};
 use super::sequencer::{Route, SequencerTask};
 use super::worker::{FromWorker, Kept, Late, ToWorker, WorkerState, work};
@@ -624,6 +624,7 @@ impl Plan {
             sessions: SessionExports::default(),
             chain,
             ledger: Ledger::default(),
+            noted: LedgerExports::default(),
             policy: graph.policy,
             counts: FateCounts::default(),
             versions: Vec::new(),

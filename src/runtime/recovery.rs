@@ -21,7 +21,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::operators::failure;
 use crate::operators::fate::FateCounts;
 use crate::operators::graph::Policy;
-use crate::operators::ledger::{Ledger, LedgerState};
+use crate::operators::ledger::{Ledger, LedgerState, WindowStatus, rows};
 use crate::operators::merge::MergeState;
 use crate::operators::sequence::SequencerState;
 use crate::operators::session::{SessionAggregate, SessionExport};
@@ -72,11 +72,94 @@ pub(super) struct JobState {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merge: Option<MergeState>,
     pub ledger: LedgerState,
+    /// Numbers of what was noted of windows, the first one whole.
+    #[serde(default)]
+    pub windows: NotedWindows,
     /// Number of the rows that each nested window holds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nested: Vec<u64>,
     #[serde(default)]
     pub sessions: SessionsState,
+}
+
+/// How much has been said of changes since everything was said.
+#[derive(Debug, Default)]
+pub(super) struct Exported {
+    rows: usize,
+    exports: usize,
+}
+
+/// More exports than this are replaced by a whole one.
+const EXPORTS_MAX: usize = 32;
+/// So many rows are not worth a whole export.
+const EXPORTED_ROWS_MIN: usize = 4096;
+
+impl Exported {
+    /// Whether the changes, with `more` rows of them to come, are more to keep and to read than everything, which is
+    /// `rows` rows.
+    pub fn outweigh(&self, more: usize, rows: usize) -> bool {
+        self.rows + more > rows.max(EXPORTED_ROWS_MIN) || self.exports >= EXPORTS_MAX
+    }
+
+    /// Everything has been said, or `rows` rows of changes.
+    pub fn note(&mut self, whole: bool, rows: usize) {
+        match whole {
+            true => *self = Self::default(),
+            false => {
+                self.rows += rows;
+                self.exports += usize::from(rows > 0);
+            }
+        }
+    }
+}
+
+/// The numbers of the batches that tell a ledger's windows, in order.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct NotedWindows {
+    next: u64,
+    batches: Vec<u64>,
+}
+
+/// What checkpoints keep of a ledger's windows: everything once, then what changed.
+#[derive(Debug, Default)]
+pub(super) struct LedgerExports {
+    /// Number of the next batch.
+    next: u64,
+    batches: Vec<(u64, RecordBatch)>,
+    exported: Exported,
+}
+
+impl LedgerExports {
+    /// Notes the windows that `changed` in `ledger` in an epoch.
+    pub fn add(&mut self, ledger: &Ledger, changed: &[(Window, WindowStatus)]) -> Result<()> {
+        let all = ledger.windows();
+        let whole = self.batches.is_empty() || self.exported.outweigh(changed.len(), all.len());
+        let rows = match whole {
+            true => {
+                self.batches.clear();
+                rows::encode(&all.collect::<Vec<_>>())?
+            }
+            false => rows::encode(&changed.iter().filter(|(_, status)| !status.partial).copied().collect::<Vec<_>>())?,
+        };
+        self.exported.note(whole, rows.num_rows());
+        if rows.num_rows() > 0 {
+            self.batches.push((self.next, rows));
+            self.next += 1;
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> NotedWindows {
+        NotedWindows { next: self.next, batches: self.batches.iter().map(|(number, _)| *number).collect() }
+    }
+
+    fn batches(&self) -> impl Iterator<Item = (String, RecordBatch)> {
+        self.batches.iter().map(|(number, rows)| (windows_name(*number), rows.clone()))
+    }
+}
+
+fn windows_name(number: u64) -> String {
+    format!("w{number}")
 }
 
 /// The numbers of each shard's exports, in order, the first one whole.
@@ -202,8 +285,9 @@ impl Results {
         batches.extend(held.map(|(stage, (number, rows))| (nested_name(stage, number), Arc::new(rows) as _)));
         let merge = self.merge.as_ref().map(|merge| merge.state());
         batches.extend(self.sessions.batches().map(|(name, rows)| (name, Arc::new(rows) as _)));
-        let (ledger, sessions) = (self.ledger.state(), self.sessions.state());
-        let state = JobState { facts, merge, ledger, nested, sessions };
+        batches.extend(self.noted.batches().map(|(name, rows)| (name, Arc::new(rows) as _)));
+        let (ledger, windows, sessions) = (self.ledger.state(), self.noted.state(), self.sessions.state());
+        let state = JobState { facts, merge, ledger, windows, nested, sessions };
         let state = serde_json::to_value(state)
             .map_err(|e| Error::internal("a job's state cannot be written").with_source(e))?;
         Ok(Snapshot { state, batches })
@@ -213,9 +297,14 @@ impl Results {
     pub fn restore(&mut self, state: JobState, recovered: &Recovered, sessions: Vec<Changes>) -> Result<()> {
         self.counts = recovered.counts.clone();
         self.sessions.next = state.sessions.next;
-        let dirty = state.ledger.windows.iter().filter(|(.., status)| status.dirty);
-        let held_back: BTreeSet<_> = dirty.map(|(start, end, _)| Window { start: *start, end: *end }).collect();
-        self.ledger = Ledger::restore(state.ledger);
+        self.noted.next = state.windows.next;
+        let mut windows = Vec::new();
+        for number in &state.windows.batches {
+            windows.extend(rows::decode(&recovered.batch(&windows_name(*number))?)?);
+        }
+        self.ledger = Ledger::restore(state.ledger, windows);
+        let dirty = self.ledger.windows().filter(|(_, status)| status.dirty);
+        let held_back: BTreeSet<_> = dirty.map(|(window, _)| window).collect();
         if let (Some(merge), Some(stored)) = (&mut self.merge, state.merge) {
             let schema = merge.chunk_schema().clone();
             let restored = merge.restore(stored, |number| {
@@ -271,4 +360,56 @@ impl From<DataFusionError> for NotRestored {
 fn other_states() -> Error {
     Error::new(ErrorKind::Conflict, "open windows were kept with other columns than the view's aggregates have now")
         .with_hint("CREATE OR REPLACE MATERIALIZED VIEW … RESTART computes the view anew from its source")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operators::fate::WindowCounts;
+    use crate::sql::statement::{Emit, OnExpired, OnLate};
+
+    const POLICY: Policy = Policy {
+        allowed_lateness_us: 1000,
+        on_late: OnLate::Drop,
+        on_expired: OnExpired::Drop,
+        emit: Emit::OnWindowClose,
+    };
+
+    fn add(ledger: &mut Ledger, sessions: std::ops::Range<i64>) {
+        let counts = WindowCounts { on_time: 1, ..WindowCounts::default() };
+        sessions.for_each(|i| ledger.add(&POLICY, Window { start: i, end: i + 10 }, counts));
+    }
+
+    /// Rows that an epoch adds to what is kept, and rows kept after it.
+    fn epoch(exports: &mut LedgerExports, ledger: &mut Ledger) -> (usize, usize) {
+        let changed = ledger.take_changed();
+        let known = exports.next;
+        exports.add(ledger, &changed).unwrap();
+        let rows = |from: u64| exports.batches.iter().filter(|(n, _)| *n >= from).map(|(_, b)| b.num_rows()).sum();
+        let read = exports.batches.iter().flat_map(|(_, batch)| rows::decode(batch).unwrap());
+        let restored = Ledger::restore(ledger.state(), read);
+        assert!(restored.windows().eq(ledger.windows()) && restored.state() == ledger.state());
+        (rows(known), rows(0))
+    }
+
+    #[test]
+    fn c96_a_checkpoint_keeps_of_windows_what_changed_and_nothing_of_those_long_expired() {
+        let (mut ledger, mut exports) = (Ledger::default(), LedgerExports::default());
+        add(&mut ledger, 0..100_000);
+        assert_eq!(epoch(&mut exports, &mut ledger), (100_000, 100_000));
+        add(&mut ledger, 50_000..50_010);
+        assert_eq!(epoch(&mut exports, &mut ledger), (10, 100_010));
+        // Ten windows close.
+        ledger.on_watermark(&POLICY, 19, &[]);
+        assert_eq!(epoch(&mut exports, &mut ledger), (10, 100_020));
+        assert_eq!(epoch(&mut exports, &mut ledger), (0, 100_020));
+        for _ in 0..EXPORTS_MAX {
+            add(&mut ledger, 50_000..50_001);
+            assert!(epoch(&mut exports, &mut ledger).1 <= 100_020 + EXPORTS_MAX);
+        }
+        assert!(exports.batches.len() < EXPORTS_MAX, "{}", exports.batches.len());
+        ledger.on_watermark(&POLICY, 1_000_000, &[]);
+        let (_, kept) = epoch(&mut exports, &mut ledger);
+        assert!(kept < 1000, "{kept}");
+    }
 }

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use tokio::sync::mpsc;
 
 use super::job::Progress;
-use super::recovery::{SequencerFacts, SessionExports};
+use super::recovery::{LedgerExports, SequencerFacts, SessionExports};
 use super::worker::FromWorker;
 use crate::change::ChangeKind;
 use crate::checkpoint::Snapshot;
@@ -98,6 +98,8 @@ pub(super) struct Results {
     pub sessions: SessionExports,
     pub chain: Option<ResultChain>,
     pub ledger: Ledger,
+    /// What checkpoints keep of the ledger's windows.
+    pub noted: LedgerExports,
     pub policy: Policy,
     pub counts: FateCounts,
     pub versions: Vec<RecordBatch>,
@@ -246,7 +248,14 @@ impl Results {
         }
         let mut late = std::mem::take(&mut self.late);
         late.extend(facts.late);
-        let snapshot = facts.facts.map(|facts| self.snapshot(facts)).transpose()?;
+        let windows = self.ledger.take_changed();
+        let snapshot = match facts.facts {
+            Some(facts) => {
+                self.noted.add(&self.ledger, &windows)?;
+                Some(self.snapshot(facts)?)
+            }
+            None => None,
+        };
         let epoch = EpochOutput {
             versions: Vec::new(),
             late,

@@ -6,6 +6,7 @@ use arrow::array::{RecordBatch, TimestampMicrosecondArray};
 use arrow::datatypes::SchemaRef;
 use tokio::sync::mpsc;
 
+use super::recovery::Exported;
 use crate::error::Result;
 use crate::operators::aggregate::{PartialAggregate, Piece, SealAt, Sealed};
 use crate::operators::failure;
@@ -96,32 +97,12 @@ impl Kept {
     }
 }
 
-/// How much a worker has exported since it last exported everything.
-#[derive(Debug, Default)]
-struct Exported {
-    rows: usize,
-    exports: usize,
-}
-
-/// More exports than this are replaced by a whole one.
-const EXPORTS_MAX: usize = 32;
-/// So many rows are not worth a whole export.
-const EXPORTED_ROWS_MIN: usize = 4096;
-
-impl Exported {
-    /// Exports what changed; everything once what was said about changes outweighs it.
-    fn export(&mut self, aggregate: &mut SessionAggregate) -> Result<SessionExport> {
-        let outweighed = self.rows > aggregate.sessions().max(EXPORTED_ROWS_MIN) || self.exports >= EXPORTS_MAX;
-        let export = aggregate.export(if outweighed { Extent::Whole } else { Extent::Changes })?;
-        match export.whole {
-            true => *self = Self::default(),
-            false => {
-                self.rows += export.rows();
-                self.exports += usize::from(export.rows() > 0);
-            }
-        }
-        Ok(export)
-    }
+/// Exports what changed; everything once what was said about changes outweighs it.
+fn export(exported: &mut Exported, aggregate: &mut SessionAggregate) -> Result<SessionExport> {
+    let outweighed = exported.outweigh(0, aggregate.sessions());
+    let export = aggregate.export(if outweighed { Extent::Whole } else { Extent::Changes })?;
+    exported.note(export.whole, export.rows());
+    Ok(export)
 }
 
 /// How refused rows of a session are kept.
@@ -201,7 +182,7 @@ fn sessions(
     out.extend(kept.late.drain(..).map(FromWorker::Late));
     out.push(FromWorker::Sessions(Box::new(std::mem::take(&mut kept.given))));
     if let Some(exported) = kept.exported.as_mut().filter(|_| ends_epoch) {
-        out.push(FromWorker::Exported(Box::new(exported.export(aggregate)?)));
+        out.push(FromWorker::Exported(Box::new(export(exported, aggregate)?)));
     }
     out.push(FromWorker::Aligned);
     Ok(())

@@ -203,7 +203,7 @@ async fn c96_keys_of_expired_windows_and_sessions_leave_no_state() {
         (0..jobs[0].num_rows()).map(|i| array_value_to_string(bytes, i).unwrap().parse().unwrap()).collect::<Vec<u64>>()
     };
     let empty = bytes(engine.clone()).await;
-    let keys: Vec<String> = (0..20_000).map(|i| format!("key {i}")).collect();
+    let keys: Vec<String> = (0..100_000).map(|i| format!("key {i}")).collect();
     let open: Vec<(i64, &str, i64)> = keys.iter().map(|key| (1, key.as_str(), 1)).collect();
     log.push(&open);
     log.catch_up(&engine, &["v", "visits"]).await.unwrap();

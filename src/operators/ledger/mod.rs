@@ -3,6 +3,8 @@
 //! Windows that have expired are forgotten but for the newest, or they would be there for ever. A row that comes for one
 //! of them all the same makes a status that says so ([`WindowStatus::partial`]); whoever stores it adds what is stored.
 
+pub mod rows;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
@@ -71,16 +73,14 @@ pub struct Ledger {
     unread: bool,
 }
 
-/// What a checkpoint keeps of a [`Ledger`].
+/// What a checkpoint keeps of a [`Ledger`] beside its windows, which are [`rows`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LedgerState {
     /// W at the last step, if there was one.
     pub w: Option<i64>,
     /// Whether a window has been forgotten.
-    #[serde(default)]
     pub forgetful: bool,
-    /// Start, end and status of each window.
-    pub windows: Vec<(i64, i64, WindowStatus)>,
 }
 
 impl Ledger {
@@ -89,18 +89,25 @@ impl Ledger {
         Self { unread: true, ..Self::default() }
     }
 
-    /// What a checkpoint must keep at the end of an epoch.
+    /// What a checkpoint must keep at the end of an epoch, beside the windows.
     pub fn state(&self) -> LedgerState {
-        let windows = self.windows.iter().map(|((end, start), status)| (*start, *end, *status)).collect();
-        LedgerState { w: self.w, forgetful: self.forgetful, windows }
+        LedgerState { w: self.w, forgetful: self.forgetful }
     }
 
-    /// The ledger of a checkpoint.
-    pub fn restore(state: LedgerState) -> Self {
-        let windows: BTreeMap<_, _> =
-            state.windows.into_iter().map(|(start, end, status)| ((end, start), status)).collect();
-        let dirty = windows.iter().filter(|(_, status)| status.dirty).map(|(key, _)| *key).collect();
-        Self { windows, dirty, w: state.w, forgetful: state.forgetful, ..Self::default() }
+    /// Every window that is remembered.
+    pub fn windows(&self) -> impl ExactSizeIterator<Item = (Window, WindowStatus)> + '_ {
+        self.windows.iter().map(|((end, start), status)| (Window { start: *start, end: *end }, *status))
+    }
+
+    /// The ledger of a checkpoint. `windows` may speak of one several times: the last word counts.
+    pub fn restore(state: LedgerState, windows: impl IntoIterator<Item = (Window, WindowStatus)>) -> Self {
+        let windows = windows.into_iter().map(|(window, status)| ((window.end, window.start), status));
+        let mut ledger = Self { windows: windows.collect(), w: state.w, ..Self::default() };
+        ledger.forget();
+        ledger.forgetful = state.forgetful;
+        let dirty = ledger.windows.iter().filter(|(_, status)| status.dirty);
+        ledger.dirty = dirty.map(|(key, _)| *key).collect();
+        ledger
     }
 
     /// Adds fates of pairs.
@@ -273,9 +280,9 @@ mod tests {
         }
         ledger.on_watermark(&policy, (windows - 1) * 10, &[]);
         assert_eq!(ledger.take_changed().len(), windows as usize);
-        assert_eq!(ledger.state().windows.len(), EXPIRED_MAX + 1);
+        assert_eq!(ledger.windows().len(), EXPIRED_MAX + 1);
 
-        let mut ledger = Ledger::restore(ledger.state());
+        let mut ledger = Ledger::restore(ledger.state(), ledger.windows());
         ledger.add(&policy, window(0), one(true));
         ledger.add(&policy, window(windows - 2), one(true));
         let changed = ledger.take_changed();
