@@ -11,6 +11,7 @@ use jiff::tz::TimeZone;
 use super::catalog::ViewEntry;
 use super::{Engine, Outcome};
 use crate::error::{Error, ErrorKind, Result};
+use crate::finalize::{range, values};
 use crate::operators::graph::{Operator, OperatorGraph};
 use crate::plan::from_datafusion;
 use crate::results::{Epoch, Read, RollbackTo, ViewReader, roll_back};
@@ -24,6 +25,7 @@ impl Engine {
         let entry = self.inner.catalog.view_entry(&view.node);
         let entry = entry.ok_or_else(|| self.unknown("view", &view.node).at(view.position))?;
         let to = target(&rollback.target, &zone_of(&entry.graph))?;
+        let w = entry.job.as_ref().filter(|job| job.outcome().is_none()).map(|job| job.progress().watermark_us);
         // From here on nobody else publishes, so the numbers stay in order.
         let mut writer = entry.writer.lock().await?;
         if let RollbackTo::Time(t_us) = to {
@@ -38,6 +40,9 @@ impl Engine {
                 .with_hint(format!("SELECT * FROM {}$windows shows its windows", view.node)));
         }
         self.refuse_live(&entry, &window).await.map_err(|e| e.at(rollback.start.position))?;
+        if let Some(w) = w.filter(|_| values::windows(&entry.graph).len() > 1) {
+            refuse_unsettled(&versions, &entry, w).map_err(|e| e.at(rollback.start.position))?;
+        }
         let reason = rollback.reason.as_ref().map_or("rollback", |reason| reason.node.as_str());
         let place = rollback.target.position;
         let rolled = roll_back(&entry.reader, &versions, to, reason).map_err(|e| e.at(place))?;
@@ -97,15 +102,31 @@ impl Engine {
             let (Some(state), Some(end)) = (state, end) else { return Err(Error::internal("window status columns")) };
             for (state, end) in state.iter().zip(end) {
                 if state == Some("open") || (state == Some("closed") && takes_late) {
-                    let end = end.map_or_else(String::new, format_us);
-                    let message = format!("the window is live, and its job may publish for it: end=`{end}`");
-                    return Err(Error::new(ErrorKind::Conflict, message)
-                        .with_hint("wait until it has expired; v$windows shows its state"));
+                    return Err(is_live(&end.map_or_else(String::new, format_us)));
                 }
             }
         }
         Ok(())
     }
+}
+
+/// Refuses what the job of a view with windows over windows may still publish for, at W `w`: `$windows` tells of the inner ones alone.
+fn refuse_unsettled(versions: &[RecordBatch], entry: &ViewEntry, w: i64) -> Result<()> {
+    let settled = range::last_settled_end(&entry.graph.policy, w);
+    for batch in versions {
+        let ends =
+            batch.column_by_name("_window_end").and_then(|end| end.as_primitive_opt::<TimestampMicrosecondType>());
+        let ends = ends.ok_or_else(|| Error::internal("versions without their windows"))?;
+        if let Some(end) = ends.values().iter().find(|end| **end > settled) {
+            return Err(is_live(&format_us(*end)));
+        }
+    }
+    Ok(())
+}
+
+fn is_live(end: &str) -> Error {
+    let message = format!("the window is live, and its job may publish for it: end=`{end}`");
+    Error::new(ErrorKind::Conflict, message).with_hint("wait until it has expired; v$windows shows its state")
 }
 
 /// The zone that a view's windows are declared in, else UTC.

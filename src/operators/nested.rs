@@ -2,7 +2,8 @@
 //!
 //! It keeps the inner results of each outer window by identity, because a result may be corrected or deleted after it
 //! was taken, and aggregates them anew when one has changed. An inner result belongs to the outer windows that hold its
-//! `window_time`, its end less one microsecond, so it never falls into the next one.
+//! `window_time`, its end less one microsecond, so it never falls into the next one. The end is part of its identity, so a
+//! correction or a delete finds the outer windows it was taken into.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -29,7 +30,8 @@ pub struct NestedWindow {
     layout: Layout,
     window: WindowSpec,
     policy: Policy,
-    event_time: usize,
+    /// The end of the inner window.
+    inner_end: usize,
     /// Identity of an inner result: all its columns that identify it.
     identity: Vec<usize>,
     converter: RowConverter,
@@ -64,7 +66,7 @@ impl NestedWindow {
             layout,
             window: spec.window.clone(),
             policy,
-            event_time: spec.event_time,
+            inner_end: spec.event_time,
             identity,
             converter,
             input: Arc::clone(input),
@@ -126,9 +128,9 @@ impl NestedWindow {
         let columns: Vec<ArrayRef> = self.identity.iter().map(|i| Arc::clone(changes.rows.column(*i))).collect();
         let ids = self.converter.convert_columns(&columns).map_err(|e| failure(e.into()))?;
         self.changes += 1;
-        let times = changes.rows.column(self.event_time).as_primitive::<TimestampMicrosecondType>().clone();
+        let ends = changes.rows.column(self.inner_end).as_primitive::<TimestampMicrosecondType>().clone();
         for row in 0..changes.rows.num_rows() {
-            for window in self.window.windows_of(times.value(row)) {
+            for window in self.window.windows_of(ends.value(row) - 1) {
                 // A result that comes after its outer window expired changes nothing any more (T4).
                 if expires_at(&self.policy, window.end) <= self.w {
                     continue;

@@ -108,6 +108,7 @@ impl Lowering<'_> {
             );
             let logical = Arc::clone(chain.logical());
             *chain = chain.clone().with_slots(logical, slots);
+            chain.carry(Role::WindowTime, at);
         }
         Ok(())
     }
@@ -256,14 +257,17 @@ fn output_schema(keys: &[Key], aggregates: &[AggregateCall], spec: &WindowSpec) 
 }
 
 impl Lowering<'_> {
-    /// Makes `column` the event time of a window over results.
+    /// Makes the end of the inner window the event time of a window over results. `column` must be its `window_time`: another
+    /// time, a computed one above all, may change with the result, or come after its outer window has gone.
     pub(super) fn time_of_results(&mut self, chain: &mut Chain, slot: Slot, column: &Column) -> Result<()> {
         let Slot::At(at) = slot else { return Err(Error::internal("column of a window that has been aggregated")) };
-        if chain.output().field(at).data_type() != &instant_type() {
-            return Err(Error::invalid(format!("window over `{}`, which is no TIMESTAMP", column.name))
-                .with_hint("use window_time of the inner window"));
+        if chain.carried(Role::WindowTime) != Some(at) {
+            let message = format!("window over `{}`, which is not the window_time of the inner window", column.name);
+            return Err(Error::invalid(message)
+                .with_hint("select window_time in the inner query, GROUP BY it too, and use that"));
         }
-        chain.carry(Role::EventTime, at);
+        let end = chain.carried(Role::WindowEnd).ok_or_else(|| Error::internal("a result without its window"))?;
+        chain.carry(Role::EventTime, end);
         Ok(())
     }
 }

@@ -48,6 +48,8 @@ pub(super) enum Role {
     WindowStart,
     /// First instant after it.
     WindowEnd,
+    /// The instant before that, where somebody asks for it.
+    WindowTime,
     /// Rows of the result.
     EventCount,
     /// The sessions a session replaced, as text.

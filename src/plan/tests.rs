@@ -274,7 +274,7 @@ fn c64_a_window_of_windows_takes_window_time() {
     #0 Source: s, bounded, columns=[ts (event time), k]
     #1 Rows: columns=[k, ts] <- #0
     #2 Window: TUMBLE size 1 minute on @1, keys=[k AS k], aggregates=[count(Int64(1))] <- #1
-    #3 Versions: columns=[count(Int64(1)) AS n, window_end - INTERVAL '0.000001 seconds' AS at, k, window_start, window_end, _event_count] <- #2
+    #3 Versions: columns=[count(Int64(1)) AS n, window_end, k, window_start, window_end - INTERVAL '0.000001 seconds' AS at, _event_count] <- #2
     #4 Window: TUMBLE size 5 minutes on @1, keys=[], aggregates=[sum(per_minute.n)], over results <- #3
     #5 Versions: columns=[window_start, sum(per_minute.n) AS n, window_start AS _window_start, window_end AS _window_end, _event_count] <- #4
     select=[window_start, n] keys=[]

@@ -40,7 +40,7 @@ use crate::operators::session::SessionAggregate;
 use crate::operators::static_join::StaticJoin;
 use crate::state::{Layout, Memory};
 use crate::watermark;
-use crate::window::WindowKind;
+use crate::window::{WindowKind, WindowSpec};
 
 /// When epochs end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -434,6 +434,7 @@ async fn start(
         asked: VecDeque::new(),
         rejects: Vec::new(),
         route,
+        outer: outer_windows(&graph),
         policy: graph.policy,
         workers: to_workers,
         steps,
@@ -453,6 +454,15 @@ async fn start(
         held_before: 0,
     };
     Ok(tasks.spawn(task.run()))
+}
+
+/// The windows over the results of the first one.
+fn outer_windows(graph: &OperatorGraph) -> Vec<WindowSpec> {
+    let windows = graph.nodes.iter().filter_map(|node| match &node.operator {
+        Operator::Window(spec) => Some(spec.window.clone()),
+        _ => None,
+    });
+    windows.skip(1).collect()
 }
 
 /// Time between two looks for new splits.

@@ -68,6 +68,8 @@ pub(super) struct SequencerTask {
     /// Rejects of the epoch at hand.
     pub rejects: Vec<SplitRejects>,
     pub route: Route,
+    /// Windows over the results of the first one.
+    pub outer: Vec<WindowSpec>,
     pub policy: Policy,
     pub workers: Vec<mpsc::Sender<ToWorker>>,
     pub steps: mpsc::Sender<Step>,
@@ -448,18 +450,21 @@ impl SequencerTask {
 
     /// The smallest W above the one told last at which a window closes or expires.
     fn next_due(&self) -> i64 {
-        let told = self.told_w;
-        let window = match &self.route {
-            Route::Slices { window, .. } => window,
+        let first = match &self.route {
+            Route::Slices { window, .. } => self.next_due_of(window),
             // Sessions end at any time. Those that end shortly after one another are closed together; the end of the
             // epoch sees to the last.
-            Route::Sessions { gap_us, .. } => return told.saturating_add(gap_us / 4),
+            Route::Sessions { gap_us, .. } => self.told_w.saturating_add(gap_us / 4),
             Route::Rows => return watermark::NONE,
         };
-        let close = window.next_end(told).unwrap_or(watermark::END);
+        self.outer.iter().map(|window| self.next_due_of(window)).fold(first, i64::min)
+    }
+
+    fn next_due_of(&self, window: &WindowSpec) -> i64 {
+        let close = window.next_end(self.told_w).unwrap_or(watermark::END);
         // The first window that had not expired at the W told last: its end lies after told - L - 1.
         let lag_us = expires_at(&self.policy, 0);
-        let expiry = window.next_end(told.saturating_sub(lag_us)).unwrap_or(watermark::END);
+        let expiry = window.next_end(self.told_w.saturating_sub(lag_us)).unwrap_or(watermark::END);
         close.min(expires_at(&self.policy, expiry))
     }
 
