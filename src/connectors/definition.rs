@@ -126,6 +126,8 @@ pub(crate) fn instant_field(field: &FieldRef) -> FieldRef {
 pub const ENGINE_OPTIONS: &[&str] = &[
     "archive",
     "archive_retention",
+    "batch_date",
+    "batch_format",
     "batch_location",
     "batch_retention",
     "connector",
@@ -253,7 +255,8 @@ impl<'a> OptionReader<'a> {
     /// `Invalid` with the likely name as hint.
     pub fn finish(self) -> Result<()> {
         for name in self.definition.options.keys() {
-            if self.known.contains(name.as_str()) || ENGINE_OPTIONS.contains(&name.as_str()) {
+            let of_location = name.starts_with(super::location::PREFIX);
+            if self.known.contains(name.as_str()) || ENGINE_OPTIONS.contains(&name.as_str()) || of_location {
                 continue;
             }
             let error = self.no_option(name);

@@ -25,6 +25,7 @@ pub mod definition;
 pub mod file;
 mod formats;
 pub mod generator;
+pub mod location;
 pub mod memory;
 mod pipeline;
 pub mod push;
@@ -38,6 +39,7 @@ pub use coverage::{Compared, Coverage, CoveredFile};
 pub use definition::{ColumnDefinition, SourceDefinition};
 pub use file::FileSource;
 pub use generator::GeneratorSource;
+pub use location::BatchLocation;
 pub use memory::MemorySource;
 pub use push::{PushHandle, PushOptions, PushSource};
 pub use registry::ConnectorRegistry;
@@ -340,6 +342,12 @@ pub trait Source: std::any::Any + Debug + Send + Sync {
     /// cannot be read a second time, or not from a fixed state.
     async fn pinned(&self) -> Result<Option<PinnedSource>> {
         Ok(None)
+    }
+
+    /// The source without what holds no row with an event time in `[from, to)`, µs, as it knows without reading any. `None`:
+    /// it does not.
+    fn within(&self, _times: (Option<i64>, Option<i64>)) -> Option<PinnedSource> {
+        None
     }
 
     /// What `split` has taken in by now, where the source knows that before anybody reads it. An epoch asked for by hand

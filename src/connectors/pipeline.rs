@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, RecordBatchOptions, StringArray};
-use arrow::compute::cast;
+use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{DataType, Schema, SchemaRef, TimeUnit, TimestampMicrosecondType};
 use async_trait::async_trait;
 use futures::StreamExt;
@@ -24,6 +24,7 @@ use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
 use super::definition::guess;
+use super::file::value_in_folder;
 use super::formats::Wanted;
 use super::{ColumnDefinition, DecodeJob, Notes, Offsets, Position, ReadOptions, SourceBatch, SplitEvent, SplitReader};
 use crate::error::{Error, ErrorKind, Result};
@@ -300,6 +301,11 @@ impl<P: Producer> Pipeline<P> {
             let text = |value: &str| Arc::new(StringArray::from_iter_values(std::iter::repeat_n(value, rows)));
             let value: ArrayRef = match origin {
                 Origin::Decoded(at) => return Ok(Arc::clone(decoded.column(*at))),
+                Origin::Metadata(key) if let Some(value) = value_in_folder(key, path) => {
+                    let values: ArrayRef = Arc::new(StringArray::from_iter(std::iter::repeat_n(value, rows)));
+                    let strict = CastOptions { safe: false, ..CastOptions::default() };
+                    return cast_with_options(&values, self.shape.schema.field(at).data_type(), &strict);
+                }
                 Origin::Metadata(key) => match key.as_str() {
                     "offset" => Arc::new(Int64Array::from_iter_values((0..rows).map(|row| offsets.get(row)))),
                     "split" => text(&self.split),

@@ -25,7 +25,7 @@ use crate::sql::statement::{BatchRun, RunInput, RunKind, Spanned};
 use crate::sql::{self, Statement};
 use crate::storage::Document;
 use crate::time::format_us;
-use crate::window::{Window, WindowSpec};
+use crate::window::{Window, WindowKind, WindowSpec};
 
 /// Window ends of one plan: a longer range is computed in pieces, where its input can be read in pieces.
 const PIECE_ENDS_MAX: usize = 10_000;
@@ -273,7 +273,16 @@ impl Engine {
         let place = |error: Error| error.at(using.position);
         match &using.node {
             RunInput::Source => planner.pin_sources_themselves(queries).await.map_err(place),
-            RunInput::Archive | RunInput::BatchLocation => planner.pin(queries, now_us).await.map_err(place),
+            RunInput::BatchLocation => {
+                for name in planner.source_names(queries).await? {
+                    let entry = self.inner.catalog.source_entry(&name).ok_or_else(|| unknown("source", &name))?;
+                    if entry.table.batch_store().is_none() {
+                        return Err(place(Error::invalid(format!("source `{name}` has no batch_location"))));
+                    }
+                }
+                planner.pin(queries, now_us).await.map_err(place)
+            }
+            RunInput::Archive => Err(place(Error::unsupported("USING ARCHIVE: sources have no archive yet"))),
             RunInput::Location(location) => {
                 let mut moved = BTreeMap::new();
                 for name in planner.source_names(queries).await? {
@@ -281,7 +290,7 @@ impl Engine {
                     let Statement::CreateSource(mut create) = sql::parse_one(&entry.text)? else { continue };
                     create
                         .options
-                        .retain(|option, _| !["archive", "batch_location", "follow"].contains(&option.as_str()));
+                        .retain(|option, _| option != "archive" && option != "follow" && !option.starts_with("batch_"));
                     create.options.insert("connector".to_owned(), "file".to_owned());
                     create.options.insert("path".to_owned(), location.clone());
                     moved.insert(name, self.source_entry(&create).map_err(place)?.table);
@@ -326,10 +335,11 @@ impl Engine {
         known: &BTreeMap<Window, Known>,
         publish: Publish,
     ) -> Result<Report<'a>> {
-        self.check_complete(run, target, ends)?;
+        check_complete(run, target, known.keys().filter(|window| ends.contains(window.end)))?;
         self.check_newer(run, known, publish).await?;
         let left: Vec<Window> = known.keys().filter(|window| ends.to < window.end).copied().collect();
         let made = if ends.is_empty() { Computed::default() } else { self.compute(run, target, ends, known).await? };
+        check_complete(run, target, made.pairs.keys())?;
         let shape = Shape::of(&target.entry.reader)?;
         let stored = Stored { reader: &target.entry.reader, session: run.planner.session() };
         let mut writer = target.entry.writer.lock().await?;
@@ -380,24 +390,6 @@ impl Engine {
         Ok(Report { windows, rows_read: made.rows_read, verified, ..Report::of(target) })
     }
 
-    /// Refuses windows of which rows may be gone.
-    fn check_complete(&self, run: &Run<'_>, target: &Target, ends: Ends) -> Result<()> {
-        let Some(from) = run.input.complete_from_us() else { return Ok(()) };
-        let end = target.window.next_end(ends.after).filter(|end| *end <= ends.to);
-        let first = end.and_then(|end| target.window.windows_ending_at(end).first().copied());
-        match first.filter(|window| window.start < from) {
-            None => Ok(()),
-            Some(window) => Err(Error::invalid(format!(
-                "input of the window is no longer complete: window_start=`{}` complete_from=`{}`",
-                format_us(window.start),
-                format_us(from)
-            ))
-            .with_hint(
-                "what is final stays; begin the range later, or keep input longer: archive_retention, batch_retention",
-            )),
-        }
-    }
-
     /// Refuses input that lacks something a final of the range was made from.
     async fn check_newer(&self, run: &Run<'_>, known: &BTreeMap<Window, Known>, publish: Publish) -> Result<()> {
         if publish != Publish::Final {
@@ -426,6 +418,22 @@ impl Engine {
         let bytes = INPUT.encode(&run.covered)?;
         self.inner.storage.create(&input_path(&run.coverage), bytes).await.map(drop)
     }
+}
+
+/// Refuses windows of which rows may be gone; of sessions also those that such a row could have been part of.
+fn check_complete<'w>(run: &Run<'_>, target: &Target, mut windows: impl Iterator<Item = &'w Window>) -> Result<()> {
+    let Some(complete_from) = run.input.complete_from_us() else { return Ok(()) };
+    let gaps = values::windows(&target.entry.graph).into_iter().map(|spec| match spec.window.kind() {
+        WindowKind::Session { gap_us } => gap_us,
+        _ => 0,
+    });
+    let from = complete_from.saturating_add(gaps.max().unwrap_or(0));
+    let Some(window) = windows.find(|window| window.start < from) else { return Ok(()) };
+    let (start, complete_from) = (format_us(window.start), format_us(complete_from));
+    Err(Error::invalid(format!(
+        "input of the window is no longer complete: window_start=`{start}` complete_from=`{complete_from}`"
+    ))
+    .with_hint("what is final stays; begin the range later, or keep input longer: batch_retention"))
 }
 
 /// A run over what `input` has of the sources of `target`.

@@ -9,7 +9,7 @@ use super::mentioned::makes_results;
 use super::upkeep::upkeep_of;
 use super::{Engine, Outcome};
 use crate::checkpoint::StateFiles;
-use crate::connectors::Notes;
+use crate::connectors::{BatchLocation, Notes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::operators::graph::{Operator, OperatorGraph};
 use crate::plan::Planner;
@@ -97,12 +97,12 @@ impl Engine {
     pub(super) async fn create_source(&self, create: CreateSource) -> Result<Outcome> {
         let name = create.name.node.clone();
         // Taken and then left aside, it would be missed when a batch run needs it.
-        if let Some(option) =
-            ["archive", "batch_location"].into_iter().find(|option| create.options.contains_key(*option))
-        {
-            return Err(Error::unsupported(format!("option '{option}': batch runs read the source itself for now"))
+        if create.options.contains_key("archive") {
+            return Err(Error::unsupported("option 'archive': a source's rows are not kept by the engine yet")
                 .at(create.name.position)
-                .with_hint("leave it out; a source made of files is read again from its files"));
+                .with_hint(
+                    "a source made of files is read again from its files, and batch_location = '…' names others",
+                ));
         }
         let if_exists = IfExists::of(create.or_replace, create.restart);
         if let Some(done) = self.exists("SOURCE", &name, &create.text, if_exists, create.if_not_exists).await? {
@@ -146,7 +146,16 @@ impl Engine {
             None => error.at(create.name.position),
         };
         let source = self.inner.catalog.connectors.create(&definition).map_err(place)?;
-        let table = Arc::new(planner.source_table(create, source)?);
+        let location = BatchLocation::of(&definition, source.as_ref()).map_err(place)?;
+        let table = planner.source_table(create, source)?;
+        let table = match location {
+            Some(location) => {
+                let files = planner.source_table(create, Arc::clone(&location.source))?;
+                table.with_batch_location(files, &location).map_err(place)?
+            }
+            None => table,
+        };
+        let table = Arc::new(table);
         let connector = create.options.get("connector").cloned().unwrap_or_default();
         Ok(SourceEntry { table, connector, text: create.text.clone() })
     }

@@ -13,7 +13,8 @@ use datafusion::datasource::TableType;
 use datafusion::datasource::file_format::parquet::ParquetFormat;
 use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::logical_expr::{Expr, Operator, TableProviderFilterPushDown};
+use datafusion::logical_expr::utils::split_conjunction;
+use datafusion::logical_expr::{BinaryExpr, Expr, Operator, TableProviderFilterPushDown};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{Column as PhysicalColumn, IsNullExpr, Literal, binary};
 use datafusion::physical_plan::ExecutionPlan;
@@ -82,11 +83,57 @@ impl TableProvider for BatchTable {
     }
 }
 
-/// Scans `table` to its end. Rows that `filters` rule out may be left out.
+/// Scans `table` to its end, where its rows are kept for batch runs if they are. Rows that `filters` rule out may be left
+/// out.
 pub(super) async fn scan(
     table: &SourceTable,
     state: &dyn Session,
     projection: Option<&Vec<usize>>,
+    filters: &[Expr],
+) -> DfResult<Arc<dyn ExecutionPlan>> {
+    let all: Vec<usize> = (0..table.schema().fields().len()).collect();
+    let wanted = projection.unwrap_or(&all);
+    if let Some(store) = table.batch_store().filter(|_| table.is_bounded()) {
+        let stored = store.pin(state).await.map_err(external)?.table;
+        let place = |column: &usize| stored.schema().index_of(table.schema().field(*column).name());
+        let columns = wanted.iter().map(place).collect::<Result<Vec<_>, _>>()?;
+        return stored.scan(state, Some(&columns), filters, None).await;
+    }
+    let event_time = table.watermark().map(|watermark| table.columns()[watermark.column].field.name());
+    match event_time.and_then(|name| table.within(times_of(filters, name))) {
+        Some(part) => scan_all(&part, state, wanted, filters).await,
+        None => scan_all(table, state, wanted, filters).await,
+    }
+}
+
+/// Bounds `[from, to)`, µs, that `filters` set to the column `name`.
+fn times_of(filters: &[Expr], name: &str) -> (Option<i64>, Option<i64>) {
+    let (mut from, mut to) = (None, None);
+    for filter in filters.iter().flat_map(split_conjunction) {
+        let Expr::BinaryExpr(BinaryExpr { left, op, right }) = filter else { continue };
+        let (Expr::Column(column), Expr::Literal(ScalarValue::TimestampMicrosecond(Some(us), _), _)) =
+            (left.as_ref(), right.as_ref())
+        else {
+            continue;
+        };
+        if column.name != name {
+            continue;
+        }
+        if matches!(op, Operator::Gt | Operator::GtEq | Operator::Eq) {
+            from = from.max(Some(*us));
+        }
+        if matches!(op, Operator::Lt | Operator::LtEq | Operator::Eq) {
+            let end = if *op == Operator::Lt { *us } else { us.saturating_add(1) };
+            to = Some(to.map_or(end, |to: i64| to.min(end)));
+        }
+    }
+    (from, to)
+}
+
+async fn scan_all(
+    table: &SourceTable,
+    state: &dyn Session,
+    wanted: &[usize],
     filters: &[Expr],
 ) -> DfResult<Arc<dyn ExecutionPlan>> {
     if !table.is_bounded() {
@@ -95,8 +142,6 @@ pub(super) async fn scan(
                 .with_hint("read a view over it, or add EMIT CHANGES to stream it"),
         ));
     }
-    let all: Vec<usize> = (0..table.schema().fields().len()).collect();
-    let wanted = projection.unwrap_or(&all);
     let declared: Vec<usize> = wanted.iter().copied().filter(|c| table.position_column(*c).is_none()).collect();
     let with_position = declared.len() < wanted.len();
     let physical = table.physical_columns(&declared).map_err(external)?;

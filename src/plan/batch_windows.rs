@@ -13,6 +13,7 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, Result as DfResult};
+use datafusion::datasource::provider_as_source;
 use datafusion::execution::SessionState;
 use datafusion::functions_aggregate::expr_fn::count;
 use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, LogicalPlanBuilder, Projection, TableScan, cast, lit};
@@ -27,7 +28,7 @@ use super::source_table::{BatchInput, OFFSET, SPLIT, SourceTable, unqualified};
 use super::stream::window_below;
 use super::window_node::{WINDOW_END, WINDOW_START, WindowAssign, window_column};
 use super::{Planner, session_rows, sources_of};
-use crate::connectors::{Coverage, PinnedSource};
+use crate::connectors::Coverage;
 use crate::error::{Error, Result};
 use crate::operators::graph::{AggregateInput, Operator, OperatorGraph};
 
@@ -53,8 +54,8 @@ struct Pinned {
 
 #[derive(Debug, Clone)]
 enum PinnedRows {
-    /// The source itself, bounded.
-    Source(PinnedSource),
+    /// The source itself, or another in its place, bounded.
+    Source(SourceTable),
     /// A table beside it.
     Store(BatchInput),
 }
@@ -153,9 +154,9 @@ impl Planner {
             let complete_from_us = store.complete_from_us(now_us);
             return Ok(Pinned {
                 coverage: input.coverage.clone(),
+                prunes: input.prunes,
                 rows: PinnedRows::Store(input),
                 complete_from_us,
-                prunes: true,
             });
         }
         let Some(pinned) = source.source().pinned().await? else {
@@ -163,11 +164,12 @@ impl Planner {
                 "a batch run over source `{}`, whose rows cannot be read a second time",
                 source.name()
             ))
-            .with_hint("declare the source WITH (archive = '…'), which keeps what it reads, or batch_location = '…'"));
+            .with_hint("declare the source WITH (batch_location = '…') if its rows are stored somewhere"));
         };
         let coverage = pinned.coverage.clone();
-        let prunes = source.parquet().is_some() && !pinned.paths.is_empty();
-        Ok(Pinned { coverage, rows: PinnedRows::Source(pinned), complete_from_us: None, prunes })
+        let table = source.pinned_to(pinned);
+        let prunes = table.prunes();
+        Ok(Pinned { coverage, rows: PinnedRows::Source(table), complete_from_us: None, prunes })
     }
 
     /// A physical plan that gives the values of the first window of `graph`, as which `query` was planned. Its columns are
@@ -281,25 +283,27 @@ fn pinned_scan(scan: &TableScan, source: &SourceTable, input: &PinnedInput) -> D
     let pinned =
         pinned.ok_or_else(|| external(Error::internal(format!("source `{}` is not pinned", source.name()))))?;
     let stored = match &pinned.rows {
-        PinnedRows::Source(pinned) => return read_by(scan, Arc::new(BatchTable(source.pinned_to(pinned.clone())))),
+        PinnedRows::Source(table) => {
+            let has_position = scan.source.schema().index_of(SPLIT).is_ok();
+            // It was taken from another query, perhaps, that wants it otherwise.
+            let table = if has_position { table.clone().with_position() } else { table.clone().without_position() };
+            return read_by(scan, Arc::new(BatchTable(table)));
+        }
         PinnedRows::Store(stored) => stored,
     };
-    let rows = read_by(scan, Arc::clone(&stored.table))?;
+    let table = provider_as_source(Arc::clone(&stored.table));
+    let rows = LogicalPlanBuilder::scan(scan.table_name.clone(), table, None)?.build()?;
     let mut columns = Vec::new();
-    for column in source.columns() {
-        let name = column.field.name();
-        let found = rows.schema().qualified_field_with_unqualified_name(name)?;
-        let expr = Expr::Column(Column::from(found));
-        let same = found.1.data_type() == column.field.data_type();
-        let expr = if same { expr } else { cast(expr, column.field.data_type().clone()) };
-        columns.push(expr.alias_qualified(Some(scan.table_name.clone()), name));
-    }
-    let has_position = scan.source.schema().index_of(SPLIT).is_ok();
-    for (stored, name) in [("_split", SPLIT), ("_offset", OFFSET)].into_iter().filter(|_| has_position) {
-        let expr = match rows.schema().qualified_field_with_unqualified_name(stored) {
-            Ok(found) => Expr::Column(Column::from(found)),
+    for wanted in scan.projected_schema.fields() {
+        let (name, data_type) = (wanted.name(), wanted.data_type());
+        let expr = match rows.schema().qualified_field_with_unqualified_name(name) {
+            Ok((qualifier, found)) => {
+                let column = Expr::Column(Column::from((qualifier, found)));
+                if found.data_type() == data_type { column } else { cast(column, data_type.clone()) }
+            }
             // Rows without a position are ordered by their times alone.
-            Err(_) => lit(0_i64),
+            Err(_) if [SPLIT, OFFSET].contains(&name.as_str()) => cast(lit(0_i64), data_type.clone()),
+            Err(missing) => return Err(missing),
         };
         columns.push(expr.alias_qualified(Some(scan.table_name.clone()), name));
     }

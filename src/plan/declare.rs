@@ -102,8 +102,6 @@ impl Planner {
         };
         let limits = limits(&create.options, source.boundedness())?;
         let table = SourceTable::new(&create.name.node, source, columns, watermark, limits);
-        let archived = ["archive", "batch_location"].iter().any(|option| create.options.contains_key(*option));
-        let table = if archived { table.with_archive() } else { table };
         Ok(match parquet_path(&create.options) {
             Some(path) => table.with_parquet(path),
             None => table,

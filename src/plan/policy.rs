@@ -63,8 +63,8 @@ fn needs_archive(clause: &str, has_archive: bool) -> Result<()> {
     if has_archive {
         return Ok(());
     }
-    Err(Error::invalid(format!("{clause} without an archive to compute from"))
-        .with_hint("give the source archive = '…' or batch_location = '…' in WITH ( … )"))
+    Err(Error::invalid(format!("{clause} without a batch location to compute from"))
+        .with_hint("give the source batch_location = '…' in WITH ( … )"))
 }
 
 /// The interval in microseconds, a day being 24 hours. `None` if it has months or is too long.

@@ -14,9 +14,10 @@ use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
 use datafusion::physical_plan::ExecutionPlan;
 
+use super::batch_scan::BatchTable;
 use super::error::from_datafusion;
 use super::shift::by_arithmetic;
-use crate::connectors::{Boundedness, Coverage, PinnedSource, Source};
+use crate::connectors::{BatchLocation, Boundedness, Coverage, PinnedSource, Source};
 use crate::error::Result;
 use crate::operators::graph::{SourceSpec, WatermarkPlan};
 use crate::watermark::WatermarkSpec;
@@ -75,8 +76,7 @@ pub trait BatchStore: Debug + Send + Sync {
     /// `Unavailable` from the store, `Invalid` if there is nothing.
     async fn pin(&self, session: &dyn Session) -> Result<BatchInput>;
 
-    /// Rows before this event time, µs, may be gone: windows that begin before it cannot be made anew (`archive_retention`,
-    /// `batch_retention`).
+    /// Rows before this event time, µs, may be gone: windows that begin before it cannot be made anew (`batch_retention`).
     fn complete_from_us(&self, now_us: i64) -> Option<i64>;
 }
 
@@ -85,9 +85,35 @@ pub trait BatchStore: Debug + Send + Sync {
 pub struct BatchInput {
     /// What there was.
     pub coverage: Coverage,
-    /// The rows. Its columns include the source table's, by name; `_split` (Utf8) and `_offset` (Int64), where it has
-    /// them, say where a row stood.
+    /// The rows. Its columns include the source table's, by name; [`SPLIT`] and [`OFFSET`], where it has them, say where a
+    /// row stood.
     pub table: Arc<dyn TableProvider>,
+    /// Whether reading a part of the time is cheaper than reading it all.
+    pub prunes: bool,
+}
+
+/// Files beside the source.
+#[derive(Debug)]
+struct LocationStore {
+    /// The source's declaration over those files.
+    files: SourceTable,
+    retention_us: Option<i64>,
+}
+
+#[async_trait]
+impl BatchStore for LocationStore {
+    async fn pin(&self, _session: &dyn Session) -> Result<BatchInput> {
+        let pinned = self.files.source.pinned().await?;
+        let pinned = pinned.ok_or_else(|| crate::Error::internal("files that cannot be read a second time"))?;
+        let coverage = pinned.coverage.clone();
+        let files = self.files.pinned_to(pinned);
+        let prunes = files.prunes();
+        Ok(BatchInput { coverage, table: Arc::new(BatchTable(files.with_position())), prunes })
+    }
+
+    fn complete_from_us(&self, now_us: i64) -> Option<i64> {
+        self.retention_us.map(|retention_us| now_us.saturating_sub(retention_us))
+    }
 }
 
 /// A source with its declaration resolved: columns, event time, watermark.
@@ -100,7 +126,6 @@ pub struct SourceTable {
     columns: Vec<TableColumn>,
     watermark: Option<TableWatermark>,
     limits: SourceLimits,
-    has_archive: bool,
     parquet: Option<Vec<String>>,
     batch_store: Option<Arc<dyn BatchStore>>,
     schema: SchemaRef,
@@ -139,7 +164,6 @@ impl SourceTable {
             columns,
             watermark,
             limits,
-            has_archive: false,
             parquet: None,
             batch_store: None,
             schema,
@@ -166,16 +190,17 @@ impl SourceTable {
         self
     }
 
+    /// The same table with its declared columns alone.
+    #[must_use]
+    pub(super) fn without_position(mut self) -> Self {
+        self.schema = Arc::new(Schema::new(self.columns.iter().map(|c| Arc::clone(&c.field)).collect::<Vec<_>>()));
+        self.with_position = false;
+        self
+    }
+
     /// Where column `index` of the schema is among `[SPLIT, OFFSET]`, if it is none of the declared ones.
     pub(super) fn position_column(&self, index: usize) -> Option<usize> {
         index.checked_sub(self.columns.len())
-    }
-
-    /// Says that its rows can be read again by a batch run.
-    #[must_use]
-    pub fn with_archive(mut self) -> Self {
-        self.has_archive = true;
-        self
     }
 
     /// Says that its rows are the Parquet files at `path`: a file, a folder or a pattern.
@@ -190,12 +215,20 @@ impl SourceTable {
         self.parquet.as_deref()
     }
 
-    /// Says how a batch run gets at its rows, where that is not by reading the source again.
-    #[must_use]
-    pub fn with_batch_store(mut self, store: Arc<dyn BatchStore>) -> Self {
-        self.batch_store = Some(store);
-        self.has_archive = true;
-        self
+    /// The same table, which batch runs read at `location`; `files` is its declaration over the files there.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if the columns are others.
+    pub fn with_batch_location(mut self, files: Self, location: &BatchLocation) -> Result<Self> {
+        if files.schema != self.schema {
+            return Err(crate::Error::invalid(format!("the files at `{}` have other columns", location.path))
+                .with_hint("declare the columns in CREATE SOURCE"));
+        }
+        let parquet = location.is_parquet.then(|| vec![location.path.clone()]);
+        let files = Self { parquet, ..files };
+        self.batch_store = Some(Arc::new(LocationStore { files, retention_us: location.retention_us }));
+        Ok(self)
     }
 
     /// Where a batch run reads, if that is not the source itself.
@@ -207,12 +240,23 @@ impl SourceTable {
     #[must_use]
     pub(super) fn pinned_to(&self, pinned: PinnedSource) -> Self {
         let parquet = self.parquet.is_some() && !pinned.paths.is_empty();
-        Self { source: pinned.source, parquet: parquet.then_some(pinned.paths), ..self.clone() }
+        Self { source: pinned.source, parquet: parquet.then_some(pinned.paths), batch_store: None, ..self.clone() }
     }
 
-    /// Whether a batch run can read its rows again.
+    /// The same table without what it knows to hold no row with an event time in `[from, to)`, µs. `None`: it knows of
+    /// none.
+    pub(super) fn within(&self, times_us: (Option<i64>, Option<i64>)) -> Option<Self> {
+        self.source.within(times_us).map(|pinned| self.pinned_to(pinned))
+    }
+
+    /// Whether reading a part of the time is cheaper than reading it all.
+    pub(super) fn prunes(&self) -> bool {
+        self.parquet.is_some() || self.source.within((None, None)).is_some()
+    }
+
+    /// Whether its rows are kept for batch runs.
     pub fn has_archive(&self) -> bool {
-        self.has_archive
+        self.batch_store.is_some()
     }
 
     /// Catalog name.

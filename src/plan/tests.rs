@@ -863,10 +863,10 @@ fn clauses_that_could_do_nothing_are_refused() {
         hint: add ALLOWED LATENESS INTERVAL '1 hour', or use ON EXPIRED
     ALLOWED LATENESS must be a length of days or less, not negative at line 1, column 101
         hint: months differ in length: say 30 days
-    ON LATE RECOMPUTE without an archive to compute from at line 1, column 136
-        hint: give the source archive = '…' or batch_location = '…' in WITH ( … )
-    ON EXPIRED RECOMPUTE without an archive to compute from at line 1, column 101
-        hint: give the source archive = '…' or batch_location = '…' in WITH ( … )
+    ON LATE RECOMPUTE without a batch location to compute from at line 1, column 136
+        hint: give the source batch_location = '…' in WITH ( … )
+    ON EXPIRED RECOMPUTE without a batch location to compute from at line 1, column 101
+        hint: give the source batch_location = '…' in WITH ( … )
     EVERY must be above zero, is `0 seconds` at line 1, column 120
         hint: -
     "#);

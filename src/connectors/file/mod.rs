@@ -38,12 +38,15 @@ use super::{
 use crate::error::{Error, Result};
 
 mod columnar;
+mod hive;
 mod listing;
 mod open;
 mod sequence;
 mod text;
 
 use columnar::{ColumnarProducer, OpenColumnar};
+use hive::columns_from_folders;
+pub(crate) use hive::{DateKeys, value_in_folder};
 use listing::{FoundFile, PathPattern};
 use open::{Compression, extension};
 use sequence::{Patience, Sequence};
@@ -86,6 +89,8 @@ pub struct FileSource {
     splitting: Splitting,
     follow: Option<Patience>,
     max_row_bytes: usize,
+    /// Whether folders named `key=value` have values of columns, and which of them dates. Only what is pinned is read so.
+    hive: Option<Option<DateKeys>>,
 }
 
 impl FileSource {
@@ -135,9 +140,40 @@ impl FileSource {
             splitting: splitting.unwrap_or(Splitting::All),
             follow,
             max_row_bytes,
+            hive: None,
         };
         source.check()?;
         Ok(source)
+    }
+
+    /// The same files, with the values of columns that the names of their folders tell once it is pinned; `dates` of them
+    /// say when the rows happened.
+    #[must_use]
+    pub(crate) fn with_hive_folders(mut self, dates: Option<DateKeys>) -> Self {
+        self.hive = Some(dates);
+        self
+    }
+
+    /// Whether it is Parquet files.
+    pub(crate) fn is_parquet(&self) -> bool {
+        self.format == FileFormat::Parquet
+    }
+
+    /// Exactly the files `listed`.
+    fn of_files(&self, listed: Vec<FoundFile>) -> PinnedSource {
+        let covered = |file: &FoundFile| CoveredFile {
+            name: file.name.to_string(),
+            bytes: file.bytes,
+            changed_us: file.changed_us,
+        };
+        let coverage = Coverage::Files { files: listed.iter().map(covered).collect() };
+        let paths: Vec<String> = listed.iter().map(|file| file.path.to_string_lossy().into_owned()).collect();
+        let columns = match self.hive {
+            Some(_) => columns_from_folders(&self.columns, paths.iter().map(String::as_str)),
+            None => self.columns.clone(),
+        };
+        let source = Self { columns, pattern: self.pattern.pinned(listed), follow: None, ..self.clone() };
+        PinnedSource { coverage, source: Arc::new(source), paths }
     }
 
     fn check(&self) -> Result<()> {
@@ -316,15 +352,18 @@ impl Source for FileSource {
             let growing = if self.splitting == Splitting::All { listed.len().saturating_sub(1) } else { 0 };
             listed.iter_mut().skip(growing).for_each(|file| file.growing = true);
         }
-        let covered = |file: &FoundFile| CoveredFile {
-            name: file.name.to_string(),
-            bytes: file.bytes,
-            changed_us: file.changed_us,
-        };
-        let coverage = Coverage::Files { files: listed.iter().map(covered).collect() };
-        let paths = listed.iter().map(|file| file.path.to_string_lossy().into_owned()).collect();
-        let source = Arc::new(Self { pattern: self.pattern.pinned(listed), follow: None, ..self.clone() });
-        Ok(Some(PinnedSource { coverage, source, paths }))
+        Ok(Some(self.of_files(listed)))
+    }
+
+    /// By the dates of folders.
+    fn within(&self, (from, to): (Option<i64>, Option<i64>)) -> Option<PinnedSource> {
+        let dates = self.hive.as_ref()?.as_ref().filter(|_| self.pattern.is_pinned())?;
+        let mut listed = self.pattern.list().ok()?;
+        listed.retain(|file| {
+            let times = dates.times_of(&file.path.to_string_lossy());
+            times.is_none_or(|(first, end)| from.is_none_or(|from| from < end) && to.is_none_or(|to| first < to))
+        });
+        Some(self.of_files(listed))
     }
 
     /// None where it says nothing: of a source that is followed, or of compressed text, whose rows are counted unpacked.
