@@ -261,7 +261,7 @@ impl Results {
             late,
             rejects: facts.rejects,
             failed,
-            windows: self.ledger.take_changed(),
+            windows,
             counts: self.counts.clone(),
             snapshot,
             last: facts.last,
