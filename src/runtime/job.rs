@@ -612,7 +612,10 @@ impl Plan {
             let kept = Box::new(Kept::new(keeps_state));
             Ok(WorkerState::Sessions { aggregate: Box::new(aggregate), late, kept })
         };
-        (0..options.workers.max(1)).map(state).collect()
+        // A join makes copies of a source row, of which one shard must see all to count the row once.
+        let joins = graph.nodes[..self.target].iter().any(|node| matches!(node.operator, Operator::StaticJoin(_)));
+        let workers = if spec.window.is_session() && joins { 1 } else { options.workers.max(1) };
+        (0..workers).map(state).collect()
     }
 
     fn results(

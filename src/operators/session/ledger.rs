@@ -85,7 +85,7 @@ impl<'a> Ledger<'a> {
         match verdict {
             Verdict::Taken { fate: Fate::Late, .. } => self.counts.pairs_late += 1,
             Verdict::Taken { .. } => self.counts.pairs_on_time += 1,
-            Verdict::Refused { late, window } => self.refuse(origin, late, window, w.saturating_sub(ts), out),
+            Verdict::Refused { late, window, .. } => self.refuse(origin, late, window, w.saturating_sub(ts), out),
             Verdict::NoWindow => {}
         }
     }

@@ -113,8 +113,8 @@ enum Bounds {
 enum Verdict {
     /// It is taken by a session, into a slot of the head.
     Taken { fate: Fate, session: u32, slot: usize },
-    /// It is refused by `window`.
-    Refused { late: bool, window: Window },
+    /// It is refused by the session `window` of a key.
+    Refused { late: bool, window: Window, key: u32 },
     /// Its interval would leave the range of times.
     NoWindow,
 }
@@ -328,7 +328,7 @@ impl SessionAggregate {
         if fate == Fate::Expired || fate == Fate::Late && !matches!(self.policy.on_late, OnLate::Update { .. }) {
             let by = met.clone().find(|session| self.book.fate(*session, w) == fate);
             let window = by.map_or(row, |session| self.book.get(session).window);
-            return Verdict::Refused { late: fate == Fate::Late, window };
+            return Verdict::Refused { late: fate == Fate::Late, window, key: key as u32 };
         }
         for session in met {
             if self.book.get(session).stage == Stage::Open && self.book.get(session).window.end <= w {
