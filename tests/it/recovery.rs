@@ -4,6 +4,8 @@
 //! What is published row by row is in `sql/slt/recovery`; crashes in the middle of a write are in
 //! `killed.rs`.
 
+use std::fs;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
@@ -220,5 +222,50 @@ async fn c96_keys_of_expired_windows_and_sessions_leave_no_state() {
         assert!(full[view] > 20_000, "{empty:?} {full:?} {closed:?}");
         assert!(closed[view] < empty[view] + 8_192, "{empty:?} {full:?} {closed:?}");
     }
+    engine.shutdown().await.unwrap();
+}
+
+/// Copies a folder and all below it.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &to.join(entry.file_name())),
+            false => drop(fs::copy(entry.path(), to.join(entry.file_name())).unwrap()),
+        }
+    }
+}
+
+/// What an engine of December 2026 left on disk: catalog, manifests, indexes, state files, result tables. State is
+/// DataFusion's own, so another version of it needs a fixture of its own beside this one, and refuses the states of this one.
+/// `FIXTURES=write cargo test --test it c95_a_data_dir` makes it, for a format that is new.
+#[tokio::test(flavor = "multi_thread")]
+async fn c95_a_data_dir_of_format_1_is_gone_on_with() {
+    let visits = "CREATE MATERIALIZED VIEW visits AS SELECT window_start, window_end, k, sum(v) AS total \
+                  FROM SESSION(TABLE s PARTITION BY k, DESCRIPTOR(ts), INTERVAL '5 seconds') \
+                  GROUP BY window_start, window_end, k ALLOWED LATENESS INTERVAL '20 seconds'";
+    let fixture = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/format-1"));
+    let log = Log::default();
+    log.push(&[(1, "a", 1), (12, "b", 2), (11, "a", 3)]);
+    if std::env::var_os("FIXTURES").is_some_and(|what| what == "write") {
+        let engine = log.engine(fixture.to_str().unwrap()).await;
+        engine.execute(&format!("{SOURCE}; {VIEW}; {visits}")).await.unwrap();
+        log.catch_up(&engine, &["v", "visits"]).await.unwrap();
+        engine.shutdown().await.unwrap();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    copy(fixture, folder.path());
+    let engine = log.engine(folder.path().to_str().unwrap()).await;
+    let fates = "SELECT state, on_time, late FROM v$windows ORDER BY window_start";
+    assert_eq!(rows(&engine, TOTALS).await, ["a 1 1"]);
+    assert_eq!(rows(&engine, fates).await, ["closed 1 0", "open 2 0"]);
+    // Late for a closed window, in time for an open one and an open session, and what closes all of them.
+    log.push(&[(2, "a", 5), (14, "b", 4), (31, "c", 1)]);
+    log.catch_up(&engine, &["v", "visits"]).await.unwrap();
+    assert_eq!(rows(&engine, TOTALS).await, ["a 6 2", "a 3 1", "b 6 1"]);
+    assert_eq!(rows(&engine, fates).await, ["expired 1 1", "closed 3 0", "open 1 0"]);
+    let totals = "SELECT k, total, _version FROM visits ORDER BY window_start, k";
+    assert_eq!(rows(&engine, totals).await, ["a 6 1", "a 3 1", "b 6 1"]);
     engine.shutdown().await.unwrap();
 }
