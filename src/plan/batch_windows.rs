@@ -55,7 +55,7 @@ struct Pinned {
 #[derive(Debug, Clone)]
 enum PinnedRows {
     /// The source itself, or another in its place, bounded.
-    Source(SourceTable),
+    Source(Box<SourceTable>),
     /// A table beside it.
     Store(BatchInput),
 }
@@ -169,7 +169,7 @@ impl Planner {
         let coverage = pinned.coverage.clone();
         let table = source.pinned_to(pinned);
         let prunes = table.prunes();
-        Ok(Pinned { coverage, rows: PinnedRows::Source(table), complete_from_us: None, prunes })
+        Ok(Pinned { coverage, rows: PinnedRows::Source(Box::new(table)), complete_from_us: None, prunes })
     }
 
     /// A physical plan that gives the values of the first window of `graph`, as which `query` was planned. Its columns are
@@ -286,7 +286,8 @@ fn pinned_scan(scan: &TableScan, source: &SourceTable, input: &PinnedInput) -> D
         PinnedRows::Source(table) => {
             let has_position = scan.source.schema().index_of(SPLIT).is_ok();
             // It was taken from another query, perhaps, that wants it otherwise.
-            let table = if has_position { table.clone().with_position() } else { table.clone().without_position() };
+            let table = table.as_ref().clone();
+            let table = if has_position { table.with_position() } else { table.without_position() };
             return read_by(scan, Arc::new(BatchTable(table)));
         }
         PinnedRows::Store(stored) => stored,
