@@ -22,6 +22,8 @@ pub(crate) struct FoundFile {
     pub(crate) bytes: u64,
     /// Device and inode, where the platform has them.
     pub(crate) id: Option<(u64, u64)>,
+    /// When it was made, µs since 1970 UTC, where the platform knows: a new file may get the number of a deleted one.
+    pub(crate) born_us: Option<i64>,
     /// Time of the last change, µs since 1970 UTC.
     pub(crate) changed_us: i64,
     /// When it was last written, made or given its name, µs since 1970 UTC, where the platform knows.
@@ -41,12 +43,18 @@ impl FoundFile {
             path: path.to_path_buf(),
             bytes: meta.len(),
             id: file_id(&meta),
+            born_us: born_us(&meta),
             changed_us: changed_us(&meta),
             touched_us: touched_us(&meta),
             regular: meta.is_file(),
             growing: false,
         })
     }
+}
+
+fn born_us(meta: &fs::Metadata) -> Option<i64> {
+    let since = meta.created().ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
+    i64::try_from(since.as_micros()).ok()
 }
 
 #[cfg(unix)]

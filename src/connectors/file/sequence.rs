@@ -135,7 +135,7 @@ pub(super) struct Followed {
     /// Name of the newest file opened.
     last: Option<Arc<str>>,
     /// Files that are done, by identity: a renamed file is not read twice. Identities that are no longer listed are
-    /// forgotten, and a file shorter than what was read is another file with the same number.
+    /// forgotten, and a file made at another time, or shorter than what was read, is another file with the same number.
     known: HashMap<(u64, u64), Known>,
     /// How long the current file has had nothing.
     quiet: Duration,
@@ -147,6 +147,8 @@ pub(super) struct Followed {
 struct Known {
     /// Bytes that were read of it, or were there when it was found to be done.
     bytes: u64,
+    /// When it was made.
+    born_us: Option<i64>,
     /// Whether it has been said that some of it is not read.
     told: bool,
 }
@@ -162,7 +164,6 @@ impl Followed {
         if let Some(place) = self.resume.take() {
             return self.resume_at(place, listed);
         }
-        self.known.retain(|id, _| listed.iter().any(|f| f.id == Some(*id)));
         self.look_behind(&listed);
         let next = listed.iter().find(|file| !is_known(&self.known, file));
         match next {
@@ -184,6 +185,7 @@ impl Followed {
     /// Says, once for each, which of `listed` have rows that nobody will read: files that turned up behind the place
     /// reached in name order, and finished ones that grew.
     fn look_behind(&mut self, listed: &[FoundFile]) {
+        self.known.retain(|id, known| listed.iter().any(|f| f.id == Some(*id) && f.born_us == known.born_us));
         let Some(last) = self.last.clone() else { return };
         for file in listed {
             match file.id.and_then(|id| self.known.get(&id)).copied() {
@@ -203,7 +205,7 @@ impl Followed {
         tracing::warn!(file = %file.name, "{why}");
         self.notes.skipped_files += 1;
         if let Some(id) = file.id {
-            self.known.insert(id, Known { bytes: 0, told: true });
+            self.known.insert(id, Known { bytes: 0, born_us: file.born_us, told: true });
         }
     }
 
@@ -285,7 +287,7 @@ impl Followed {
 
     fn remember(&mut self, file: &FoundFile, read: u64) {
         if let Some(id) = file.id {
-            self.known.insert(id, Known { bytes: read, told: false });
+            self.known.insert(id, Known { bytes: read, born_us: file.born_us, told: false });
         }
     }
 }
@@ -299,4 +301,33 @@ fn find_moved(file: &FoundFile, place: &Place) -> Option<FoundFile> {
     let folder = std::fs::read_dir(file.path.parent()?).ok()?;
     let siblings = folder.flatten().filter_map(|entry| FoundFile::look(Arc::clone(&place.file), &entry.path()).ok());
     siblings.into_iter().find(|f| f.id == place.id && f.bytes >= place.byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file system gives the number of a deleted file to the next one.
+    #[test]
+    fn a_new_file_with_the_number_of_a_deleted_one_is_another_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("day1.jsonl"), "{}\n").unwrap();
+        let patience = Patience { poll: Duration::ZERO, settle: Duration::ZERO };
+        let pattern = PathPattern::parse(&folder.path().join("*.jsonl").to_string_lossy()).unwrap();
+        let Sequence::Followed(mut followed) = Sequence::followed(pattern, patience, false, None) else {
+            unreachable!()
+        };
+        let first = FoundFile::look("day1.jsonl", &at("day1.jsonl")).unwrap();
+        followed.last = Some("day2.jsonl".into());
+        followed.remember(&first, first.bytes);
+        followed.look_behind(std::slice::from_ref(&first));
+        assert!(is_known(&followed.known, &first), "it was read");
+
+        let born_us = first.born_us.map(|us| us + 1_000_000).or(Some(1));
+        let reused = FoundFile { name: "day3.jsonl".into(), born_us, ..first };
+        followed.look_behind(std::slice::from_ref(&reused));
+        assert!(!is_known(&followed.known, &reused));
+        assert_eq!(followed.notes, Notes::default(), "it is not behind, and nothing of it is skipped");
+    }
 }
