@@ -85,7 +85,7 @@ pub trait BatchStore: Debug + Send + Sync {
 pub struct BatchInput {
     /// What there was.
     pub coverage: Coverage,
-    /// The rows. Its columns include the source table's, by name; [`SPLIT`] and [`OFFSET`], where it has them, say where a
+    /// The rows. Its columns include the source table's, by name; `__split` and `__offset`, where it has them, say where a
     /// row stood.
     pub table: Arc<dyn TableProvider>,
     /// Whether reading a part of the time is cheaper than reading it all.
