@@ -71,7 +71,7 @@ impl Producer for ColumnarProducer {
                     let columnar = (self.open)(&file)?;
                     let path: Arc<str> = file.path.to_string_lossy().into();
                     let (piece, row) = (place.piece as usize, place.row);
-                    self.current = Some(OpenFile { file, columnar, path, start: place, piece, row });
+                    self.current = Some(OpenFile { file, columnar, path, start: *place, piece, row });
                 }
                 Next::End => return Ok(Produced::End),
                 Next::Nothing => {

@@ -23,7 +23,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// The next file of a split.
 pub(super) enum Next {
     /// Read this one, from its beginning or from a place in it.
-    File(FoundFile, Place),
+    File(FoundFile, Box<Place>),
     /// None at the moment.
     Nothing,
     /// None ever again.
@@ -94,7 +94,9 @@ impl Sequence {
 
     pub(super) fn next(&mut self) -> Result<Next> {
         match self {
-            Self::Bounded(files) => Ok(files.pop_front().map_or(Next::End, |(file, place)| Next::File(file, place))),
+            Self::Bounded(files) => {
+                Ok(files.pop_front().map_or(Next::End, |(file, place)| Next::File(file, Box::new(place))))
+            }
             Self::Followed(followed) => followed.next(),
         }
     }
@@ -179,7 +181,7 @@ impl Followed {
         let behind_us = behind.map(|other| other.touched_us).max().unwrap_or(0);
         let place = place.unwrap_or_else(|| start_of(&file));
         let place = Place { id: file.id, behind_us, ..place };
-        Next::File(file, place)
+        Next::File(file, Box::new(place))
     }
 
     /// Says, once for each, which of `listed` have rows that nobody will read: files that turned up behind the place

@@ -99,7 +99,7 @@ impl Producer for TextProducer {
                     continue;
                 }
                 match self.files.next()? {
-                    Next::File(file, place) => self.next = Some((file, place)),
+                    Next::File(file, place) => self.next = Some((file, *place)),
                     Next::End => return Ok(Produced::End),
                     Next::Nothing => {
                         self.files.wait().await;
