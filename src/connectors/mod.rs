@@ -344,6 +344,14 @@ pub trait Source: std::any::Any + Debug + Send + Sync {
         Ok(None)
     }
 
+    /// The source as it was when `coverage` was pinned, whatever has come or grown since. `None`: it is as it was.
+    ///
+    /// # Errors
+    /// `Corrupt` if `coverage` is none of this source.
+    fn covering(&self, _coverage: &Coverage) -> Result<Option<Arc<dyn Source>>> {
+        Ok(None)
+    }
+
     /// The source without what holds no row with an event time in `[from, to)`, µs, as it knows without reading any. `None`:
     /// it does not.
     fn within(&self, _times: (Option<i64>, Option<i64>)) -> Option<PinnedSource> {

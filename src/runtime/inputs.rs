@@ -4,14 +4,15 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use arrow::array::RecordBatch;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::job::JobOptions;
 use super::pool::{TaskPool, panicked};
 use super::reader::{FromSplit, Skip, read_split};
-use super::recovery::{Rejected, SequencerFacts};
-use crate::connectors::{Boundedness, Notes, Position, ReadOptions, Source, Split, SplitReader};
+use super::recovery::{Recovered, Rejected, SequencerFacts, covered_batch};
+use crate::connectors::{Boundedness, Coverage, Notes, Position, ReadOptions, Source, Split, SplitReader};
 use crate::error::{Error, ErrorKind, Result};
 use crate::operators::graph::SourceSpec;
 use crate::operators::prepare::Prepare;
@@ -20,6 +21,9 @@ use crate::watermark::WatermarkSpec;
 
 /// Bytes of rows that a split may be ahead of W (T7).
 const AHEAD_BYTES_MAX: u64 = 64 << 20;
+
+/// Splits of a job that are read at once. Most systems let a process open 1,024 files.
+const SPLITS_MAX: usize = 900;
 
 /// One split as the sequencer task sees it.
 pub(super) struct SplitInput {
@@ -89,6 +93,10 @@ impl SplitInput {
 /// One source of the job.
 struct SourceInput {
     prepare: Arc<Prepare>,
+    /// What is read: a bounded source as it was when its job started.
+    source: Arc<dyn Source>,
+    /// What that was, where the source can tell.
+    covered: Option<Coverage>,
     opened: BTreeSet<Arc<str>>,
     rejected: Rejected,
     notes: Notes,
@@ -128,16 +136,17 @@ impl Inputs {
     pub async fn open(
         prepares: Vec<Arc<Prepare>>,
         options: &JobOptions,
-        facts: Option<&SequencerFacts>,
+        (facts, recovered): (Option<&SequencerFacts>, Option<&Recovered>),
         sequencer: &mut Sequencer,
     ) -> Result<Self> {
-        let new = |(source, prepare)| SourceInput {
-            prepare,
-            opened: BTreeSet::new(),
-            rejected: facts.and_then(|facts| facts.rejected.get(source)).cloned().unwrap_or_default(),
-            notes: Notes::default(),
-        };
-        let sources = prepares.into_iter().enumerate().map(new).collect::<Vec<_>>();
+        let mut sources = Vec::with_capacity(prepares.len());
+        for (index, prepare) in prepares.into_iter().enumerate() {
+            let covered = recovered.map(|recovered| recovered.covered(index)).transpose()?.flatten();
+            let (source, covered) = as_at_start(prepare.spec(), facts.is_some(), covered).await?;
+            let rejected = facts.and_then(|facts| facts.rejected.get(index)).cloned().unwrap_or_default();
+            let (opened, notes) = (BTreeSet::new(), Notes::default());
+            sources.push(SourceInput { prepare, source, covered, opened, rejected, notes });
+        }
         let mut inputs = Self {
             sources,
             options: options.clone(),
@@ -151,7 +160,7 @@ impl Inputs {
                 inputs.open_split(source, state.clone(), sequencer).await?;
             }
             if facts.is_none() || inputs.is_live(source) {
-                let splits = inputs.spec(source).source.splits().await?;
+                let splits = inputs.sources[source].source.splits().await?;
                 inputs.open_new(source, splits, sequencer).await?;
             }
         }
@@ -256,6 +265,15 @@ impl Inputs {
         self.sources.iter().map(|source| source.rejected.clone()).collect()
     }
 
+    /// What each bounded source had when the job started, to be kept in its checkpoints.
+    ///
+    /// # Errors
+    /// `Internal` only.
+    pub fn covered(&self) -> Result<Vec<(String, RecordBatch)>> {
+        let covered = self.sources.iter().enumerate().filter_map(|(i, source)| Some((i, source.covered.as_ref()?)));
+        covered.map(|(i, coverage)| covered_batch(i, coverage)).collect()
+    }
+
     /// What is known of each source.
     pub fn progress(&self) -> Vec<SourceProgress> {
         let progress = |source: &SourceInput| SourceProgress {
@@ -302,7 +320,8 @@ impl Inputs {
         let watermark = spec.watermark.as_ref().map(|plan| plan.spec);
         let ended = state.ended;
         if !ended {
-            let reader = self.open_reader(spec, &state).await?;
+            self.check_open(spec)?;
+            let reader = self.open_reader(source, &state).await?;
             let (prepare, clock) = (Arc::clone(&prepare), Arc::clone(&self.options.clock));
             let (parallelism, skip) = (self.options.workers, Skip { next_offset: state.next_offset });
             self.readers.spawn(read_split(reader, ordinal, skip, prepare, clock, parallelism, to));
@@ -326,7 +345,18 @@ impl Inputs {
         Ok(())
     }
 
-    async fn open_reader(&self, spec: &SourceSpec, state: &SplitProgress) -> Result<Box<dyn SplitReader>> {
+    /// Refuses one split more than can be read at once: each has a file of its own open and rows waiting.
+    fn check_open(&self, spec: &SourceSpec) -> Result<()> {
+        if self.splits.iter().filter(|split| !split.ended).count() < SPLITS_MAX {
+            return Ok(());
+        }
+        let message = format!("source `{}` has more splits than can be read at once, max=`{SPLITS_MAX}`", spec.name);
+        Err(Error::unsupported(message)
+            .with_hint("with split = 'all' the files of a folder are read one after the other, in name order"))
+    }
+
+    async fn open_reader(&self, source: usize, state: &SplitProgress) -> Result<Box<dyn SplitReader>> {
+        let (spec, source) = (self.spec(source), &self.sources[source].source);
         let read = ReadOptions {
             projection: spec.projection.clone(),
             batch_rows: self.options.batch_rows,
@@ -335,12 +365,35 @@ impl Inputs {
         let split = Split { name: state.split.as_str().into() };
         // Where nothing can be read again, the rows that are in the order are gone.
         let gone = || Position { offset: state.next_offset, token: String::new() };
-        let position = match spec.source.replayable() {
+        let position = match source.replayable() {
             true => state.position.clone(),
             false => (state.next_offset > 0).then(gone),
         };
-        spec.source.open(&split, position.as_ref(), read).await
+        source.open(&split, position.as_ref(), read).await
     }
+}
+
+/// What a job reads of a source, and what that covers: of a bounded one, as it was when the job started (T6), which a job
+/// that goes on has `kept`.
+async fn as_at_start(
+    spec: &SourceSpec,
+    goes_on: bool,
+    kept: Option<Coverage>,
+) -> Result<(Arc<dyn Source>, Option<Coverage>)> {
+    let as_it_is = Arc::clone(&spec.source);
+    if spec.boundedness == Boundedness::Live {
+        return Ok((as_it_is, None));
+    }
+    if goes_on {
+        let covering = kept.as_ref().map(|coverage| spec.source.covering(coverage)).transpose()?.flatten();
+        return Ok((covering.unwrap_or(as_it_is), kept));
+    }
+    // A bounded source without splits is an error that it tells itself.
+    spec.source.splits().await?;
+    Ok(match spec.source.pinned().await? {
+        Some(pinned) => (pinned.source, Some(pinned.coverage)),
+        None => (as_it_is, None),
+    })
 }
 
 async fn list(sources: Vec<(usize, Arc<dyn Source>)>) -> Vec<Listing> {

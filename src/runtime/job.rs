@@ -404,18 +404,19 @@ async fn start(
     let owes = !results.versions.is_empty();
     let (to_workers, from_workers) = start_workers(workers, tasks);
 
-    let (steps, on_steps) = mpsc::channel(64);
-    // One epoch is written, one waits, one is made.
-    let (to_sink, on_sink) = mpsc::channel(1);
-    tasks.spawn(results::sink(sink, on_sink));
-    tasks.spawn(results::run(results, on_steps, from_workers, at_once, to_sink, Arc::clone(&progress)));
-
     let order = match prepares.iter().all(|prepare| prepare.spec().boundedness == Boundedness::Bounded) {
         true => Order::LowestFirst,
         false => Order::AsRead,
     };
     let mut sequencer = Sequencer::new(order, options.batch_rows);
-    let inputs = Inputs::open(prepares, &options, facts.as_ref(), &mut sequencer).await?;
+    let inputs = Inputs::open(prepares, &options, (facts.as_ref(), recovered.as_ref()), &mut sequencer).await?;
+    results.covered = inputs.covered()?;
+
+    let (steps, on_steps) = mpsc::channel(64);
+    // One epoch is written, one waits, one is made.
+    let (to_sink, on_sink) = mpsc::channel(1);
+    tasks.spawn(results::sink(sink, on_sink));
+    tasks.spawn(results::run(results, on_steps, from_workers, at_once, to_sink, Arc::clone(&progress)));
     let route = plan.route(&graph)?;
     if let Route::Slices { window, .. } = &route {
         sequencer.note_closings_of(window.clone());
@@ -638,6 +639,7 @@ impl Plan {
             chain,
             ledger: Ledger::default(),
             noted: LedgerExports::default(),
+            covered: Vec::new(),
             policy: graph.policy,
             counts: FateCounts::default(),
             versions: Vec::new(),

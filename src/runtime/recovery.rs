@@ -8,7 +8,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{ArrayRef, AsArray, RecordBatch, StringArray};
 use datafusion::common::DataFusionError;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -17,6 +17,7 @@ use super::results::Results;
 use super::sequencer::shards_of;
 use crate::change::Changes;
 use crate::checkpoint::{Snapshot, StateRows};
+use crate::connectors::Coverage;
 use crate::error::{Error, ErrorKind, Result};
 use crate::operators::failure;
 use crate::operators::fate::FateCounts;
@@ -257,10 +258,32 @@ impl JobState {
 }
 
 impl Recovered {
+    /// What the `source`-th source had when its job started, if that was kept.
+    pub(super) fn covered(&self, source: usize) -> Result<Option<Coverage>> {
+        let Some(batch) = self.batches.get(&covered_name(source)) else { return Ok(None) };
+        let damaged = || Error::new(ErrorKind::Corrupt, "what a job keeps of its input is no text");
+        let texts = batch.columns().first().and_then(|column| column.as_string_opt::<i32>()).ok_or_else(damaged)?;
+        let text = texts.iter().next().flatten().ok_or_else(damaged)?;
+        serde_json::from_str(text).map(Some).map_err(|e| damaged().with_source(e))
+    }
+
     fn batch(&self, name: &str) -> Result<RecordBatch> {
         let missing = || Error::new(ErrorKind::Corrupt, format!("a batch of state is missing: batch=`{name}`"));
         self.batches.get(name).cloned().ok_or_else(missing)
     }
+}
+
+fn covered_name(source: usize) -> String {
+    format!("i{source}")
+}
+
+/// What the `source`-th source had when its job started, to be kept under a name.
+pub(super) fn covered_batch(source: usize, coverage: &Coverage) -> Result<(String, RecordBatch)> {
+    let failed = "what a job keeps of its input cannot be written";
+    let text = serde_json::to_string(coverage).map_err(|e| Error::internal(failed).with_source(e))?;
+    let column: ArrayRef = Arc::new(StringArray::from(vec![text]));
+    let batch = RecordBatch::try_from_iter([("coverage", column)]);
+    Ok((covered_name(source), batch.map_err(|e| Error::internal(failed).with_source(e))?))
 }
 
 fn chunk_name(number: u64) -> String {
@@ -285,6 +308,7 @@ impl Results {
         batches.extend(held.map(|(stage, (number, rows))| (nested_name(stage, number), Arc::new(rows) as _)));
         let merge = self.merge.as_ref().map(|merge| merge.state());
         batches.extend(self.sessions.batches().map(|(name, rows)| (name, Arc::new(rows) as _)));
+        batches.extend(self.covered.iter().map(|(name, rows)| (name.clone(), Arc::new(rows.clone()) as _)));
         batches.extend(self.noted.batches().map(|(name, rows)| (name, Arc::new(rows) as _)));
         let (ledger, windows, sessions) = (self.ledger.state(), self.noted.state(), self.sessions.state());
         let state = JobState { facts, merge, ledger, windows, nested, sessions };

@@ -100,6 +100,8 @@ pub(super) struct Results {
     pub ledger: Ledger,
     /// What checkpoints keep of the ledger's windows.
     pub noted: LedgerExports,
+    /// What each bounded source had when the job started, for checkpoints.
+    pub covered: Vec<(String, RecordBatch)>,
     pub policy: Policy,
     pub counts: FateCounts,
     pub versions: Vec<RecordBatch>,

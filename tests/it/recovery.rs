@@ -225,6 +225,40 @@ async fn c96_keys_of_expired_windows_and_sessions_leave_no_state() {
     engine.shutdown().await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn t6_a_bounded_source_is_read_to_its_end_as_it_was_when_the_job_started() {
+    const ROWS: usize = 200_000;
+    let (folder, data) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let write = |name: &str, rows: usize| {
+        let line = "{\"ts\":\"2024-01-01 00:00:01\",\"k\":\"a\",\"v\":1}\n";
+        fs::write(folder.path().join(name), line.repeat(rows)).unwrap();
+    };
+    write("b.jsonl", ROWS);
+    write("d.jsonl", 1);
+    let source = format!(
+        "CREATE SOURCE s (ts TIMESTAMP(0), k VARCHAR, v BIGINT, WATERMARK FOR ts AS ts) \
+         WITH (connector = 'file', path = '{}/*.jsonl')",
+        folder.path().display()
+    );
+    let (log, location) = (Log::default(), data.path().to_str().unwrap());
+    let engine = log.engine(location).await;
+    engine.execute(&format!("{source}; {VIEW}; PAUSE v")).await.unwrap();
+    engine.epoch("v").await.unwrap();
+    let read = engine.progress()[0].rows;
+    assert!(read < ROWS as u64, "it was to be paused on the way");
+    engine.abort().await;
+
+    for name in ["a.jsonl", "c.jsonl", "e.jsonl"] {
+        write(name, 7);
+    }
+    write("d.jsonl", 3);
+    let engine = log.engine(location).await;
+    engine.execute("RESUME v").await.unwrap();
+    engine.wait_for_bounded().await.unwrap();
+    assert_eq!(rows(&engine, TOTALS).await, [format!("a {} 1", ROWS + 1)]);
+    engine.shutdown().await.unwrap();
+}
+
 /// Copies a folder and all below it.
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();

@@ -50,6 +50,30 @@ impl FoundFile {
             growing: false,
         })
     }
+
+    /// Checks that what was listed can still be read. A text may have grown meanwhile; a file that is read `whole` is as
+    /// it was.
+    ///
+    /// # Errors
+    /// `Unavailable` if it is gone, `Conflict` if it is another one now.
+    pub(crate) fn check_unchanged(&self, whole: bool) -> Result<()> {
+        if !self.regular {
+            return Ok(());
+        }
+        let now = Self::look(Arc::clone(&self.name), &self.path).map_err(|e| unreadable(&self.path, e))?;
+        let same = match whole {
+            true => now.bytes == self.bytes && now.changed_us == self.changed_us,
+            false => now.bytes >= self.bytes,
+        };
+        if same {
+            return Ok(());
+        }
+        let message = format!("path=`{}` was written anew since it was listed", self.path.display());
+        Err(Error::new(ErrorKind::Conflict, message).with_hint(
+            "a bounded source reads its files as they are when its job starts; put new rows into new files, or read with \
+             follow = 'true'",
+        ))
+    }
 }
 
 fn born_us(meta: &fs::Metadata) -> Option<i64> {
@@ -143,6 +167,24 @@ impl PathPattern {
     /// The pattern as far as it named the files `listed`.
     pub(crate) fn pinned(&self, listed: Vec<FoundFile>) -> Self {
         Self { listed: Some(listed.into()), ..self.clone() }
+    }
+
+    /// The file that was `name` when the pattern was listed and had `bytes` then, wherever it is now.
+    pub(crate) fn listed_before(&self, name: &str, bytes: u64, changed_us: i64) -> FoundFile {
+        let path = if self.glob.is_none() && !self.root.is_dir() { self.root.clone() } else { self.root.join(name) };
+        let now = FoundFile::look(name, &path).ok();
+        let (id, born_us) = now.as_ref().map_or((None, None), |now| (now.id, now.born_us));
+        FoundFile {
+            name: name.into(),
+            path,
+            bytes,
+            id,
+            born_us,
+            changed_us,
+            touched_us: changed_us,
+            regular: now.is_none_or(|now| now.regular),
+            growing: false,
+        }
     }
 
     /// Whether its files were listed once and for all.

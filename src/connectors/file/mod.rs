@@ -1,6 +1,6 @@
 //! Connector 'file' (Flink: 'filesystem'): JSON lines, CSV, Parquet and Arrow files on a local disk.
 //!
-//! Bounded by default: the files are those there when a split is opened, each up to the length it then had. With `follow`
+//! Bounded by default: the files are those there when the job starts, each up to the length it then has, also after a restart. With `follow`
 //! the source is live: files are read on as they grow and new ones as they come (`sequence`).
 //!
 //! | option | Flink's name | meaning |
@@ -35,7 +35,7 @@ use super::{
     Boundedness, ColumnDefinition, Coverage, CoveredFile, PinnedSource, Position, ReadOptions, Source,
     SourceDefinition, Split, SplitReader,
 };
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 mod columnar;
 mod hive;
@@ -218,7 +218,7 @@ impl FileSource {
         if listed.is_empty() && !self.pattern.is_pinned() {
             return Err(Error::invalid(format!("no file matches path='{}'", self.pattern.text())));
         }
-        Sequence::bounded(listed, from)
+        Sequence::bounded(listed, |name| self.whole_files(name), from)
     }
 
     /// Whether files can only be read once they are finished.
@@ -353,6 +353,14 @@ impl Source for FileSource {
             listed.iter_mut().skip(growing).for_each(|file| file.growing = true);
         }
         Ok(Some(self.of_files(listed)))
+    }
+
+    fn covering(&self, coverage: &Coverage) -> Result<Option<Arc<dyn Source>>> {
+        let Coverage::Files { files } = coverage else {
+            return Err(Error::new(ErrorKind::Corrupt, "what was kept of a source's files names none"));
+        };
+        let listed = files.iter().map(|file| self.pattern.listed_before(&file.name, file.bytes, file.changed_us));
+        Ok(Some(self.of_files(listed.collect()).source))
     }
 
     /// By the dates of folders.

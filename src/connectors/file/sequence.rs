@@ -53,16 +53,26 @@ pub(super) struct Patience {
 /// The files of one split.
 #[derive(Debug)]
 pub(super) enum Sequence {
-    Bounded(VecDeque<(FoundFile, Place)>),
+    Bounded(VecDeque<Listed>),
     Followed(Box<Followed>),
 }
 
+/// A file of a bounded split.
+#[derive(Debug)]
+pub(super) struct Listed {
+    file: FoundFile,
+    /// Where to begin.
+    from: Place,
+    /// Whether it cannot be read in part.
+    whole: bool,
+}
+
 impl Sequence {
-    /// The files that `listed` holds, from `from` on.
+    /// The files that `listed` holds, each as far as it was listed, from `from` on.
     ///
     /// # Errors
     /// `Unavailable` if the file of `from` is gone.
-    pub(super) fn bounded(listed: Vec<FoundFile>, from: Option<Place>) -> Result<Self> {
+    pub(super) fn bounded(listed: Vec<FoundFile>, whole: impl Fn(&str) -> bool, from: Option<Place>) -> Result<Self> {
         if let Some(from) = &from
             && !listed.iter().any(|f| f.name == from.file)
         {
@@ -70,10 +80,10 @@ impl Sequence {
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
         let rest = listed.into_iter().filter(|f| from.as_ref().is_none_or(|from| f.name >= from.file));
-        let placed = rest.map(|f| {
-            let here = from.as_ref().filter(|from| f.name == from.file);
-            let place = here.map_or_else(|| start_of(&f), |from| Place { id: f.id, ..from.clone() });
-            (f, place)
+        let placed = rest.map(|file| {
+            let here = from.as_ref().filter(|from| file.name == from.file);
+            let from = here.map_or_else(|| start_of(&file), |from| Place { id: file.id, ..from.clone() });
+            Listed { whole: whole(&file.name), from, file }
         });
         Ok(Self::Bounded(placed.collect()))
     }
@@ -95,7 +105,9 @@ impl Sequence {
     pub(super) fn next(&mut self) -> Result<Next> {
         match self {
             Self::Bounded(files) => {
-                Ok(files.pop_front().map_or(Next::End, |(file, place)| Next::File(file, Box::new(place))))
+                let Some(Listed { file, from, whole }) = files.pop_front() else { return Ok(Next::End) };
+                file.check_unchanged(whole)?;
+                Ok(Next::File(file, Box::new(from)))
             }
             Self::Followed(followed) => followed.next(),
         }

@@ -257,6 +257,33 @@ async fn c86_files_are_read_in_name_order_whatever_the_listing() {
 }
 
 #[tokio::test]
+async fn t6_what_was_pinned_is_read_again_whatever_came_since() {
+    let folder = Folder::with(&[("b.json", "{\"v\":1}\n{\"v\":2}\n"), ("d.json", "{\"v\":3}\n")]);
+    let listed = || source(&folder.at("*.json"), &[column("v", DataType::Int64)], &[]).unwrap();
+    let coverage = listed().pinned().await.unwrap().unwrap().coverage;
+    for name in ["a.json", "c.json", "e.json"] {
+        folder.write(name, b"{\"v\":9}\n");
+    }
+    folder.append("d.json", "{\"v\":9}\n");
+    let again = listed().covering(&coverage).unwrap().unwrap();
+    let split = again.splits().await.unwrap().remove(0);
+    let drained = drain(&*again, &split, None, inline_options(&*again)).await;
+    assert_eq!(integers(&drained.rows(), 0), [Some(1), Some(2), Some(3)]);
+
+    folder.write("d.json", b"{}\n");
+    let mut reader = again.open(&split, drained.positions.first(), inline_options(&*again)).await.unwrap();
+    let error = loop {
+        match reader.next().await {
+            Ok(SplitEvent::End) => panic!("the file is shorter than it was"),
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+    assert!(error.message().contains("d.json"), "{error}");
+}
+
+#[tokio::test]
 async fn c60_a_bounded_file_ends_and_takes_its_last_line_without_line_end() {
     let read =
         read_text("x.json", "\u{feff}{\"v\":1}\r\n\r\n\n{\"v\":12}\n{\"v\":23}", &[column("v", DataType::Int64)], &[])
