@@ -4,17 +4,18 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
 use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
+use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 
 use super::builder::columns_text;
 use super::catalog::ViewEntry;
 use super::{Engine, Outcome};
-use crate::checkpoint::JobRecord;
+use crate::checkpoint::{JobRecord, ViewPaths};
 use crate::error::{Error, Result};
 use crate::operators::fate::Lateness;
 use crate::plan::{CatalogView, explain, from_datafusion};
 use crate::runtime::SourceProgress;
-use crate::sql::statement::{Show, Spanned, StreamQuery};
+use crate::sql::statement::{Show, Spanned};
 use crate::sql::{self, Statement};
 use crate::time::format_us;
 use crate::watermark;
@@ -192,12 +193,12 @@ impl Engine {
     }
 
     pub(super) async fn explain(&self, analyze: bool, batch: bool, statement: Statement) -> Result<Outcome> {
-        let (query, streams) = match statement {
+        let (view, query, streams) = match statement {
             Statement::Select(query) => {
                 let streams = self.planner().is_streaming(&query).await?;
-                (query, streams && !batch)
+                (None, query, streams && !batch)
             }
-            Statement::CreateMaterializedView(create) => (create.query, !batch),
+            Statement::CreateMaterializedView(create) => (Some(create.name.node), create.query, !batch),
             Statement::Explain { .. } => return Err(Error::invalid("EXPLAIN of an EXPLAIN")),
             _ => {
                 return Err(Error::unsupported("EXPLAIN of this statement")
@@ -213,12 +214,24 @@ impl Engine {
             return Err(Error::unsupported("EXPLAIN ANALYZE of a streaming query")
                 .with_hint("create the view and look at SHOW JOBS and SHOW LATENESS"));
         }
-        self.explain_stream(&query).await
+        let state = self.place_of_state(view.as_deref());
+        Ok(lines("plan", &self.planner().explain_stream(&query, &state).await?))
     }
 
-    async fn explain_stream(&self, query: &StreamQuery) -> Result<Outcome> {
-        let state = format!("in memory; results: {}", self.inner.storage.location());
-        Ok(lines("plan", &self.planner().explain_stream(query, &state).await?))
+    /// Where the state of a view, or of a query that ends with its reader, is kept.
+    fn place_of_state(&self, view: Option<&str>) -> String {
+        let memory = match self.inner.context.runtime_env().memory_pool.memory_limit() {
+            MemoryLimit::Finite(bytes) => format!("in memory up to {bytes} bytes, then on local disk"),
+            _ => "in memory".to_owned(),
+        };
+        match view {
+            Some(view) => {
+                let location = self.inner.storage.location();
+                let between = if location.ends_with('/') { "" } else { "/" };
+                format!("{memory}; checkpoints and results in {location}{between}{}", ViewPaths::new(view).root())
+            }
+            None => format!("{memory} while the query runs"),
+        }
     }
 
     /// What EXPLAIN says of the statement that made a view.

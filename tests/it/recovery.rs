@@ -21,6 +21,8 @@ use highwater::engine::Engine;
 use highwater::runtime::Epochs;
 use highwater::{ErrorKind, Result};
 
+use crate::rows_of;
+
 const NOON_US: i64 = 1_704_110_400_000_000;
 
 const SOURCE: &str = "CREATE SOURCE s (ts TIMESTAMP(0), k VARCHAR, v BIGINT, WATERMARK FOR ts AS ts) \
@@ -116,37 +118,31 @@ impl SplitReader for LogReader {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
             return Ok(SplitEvent::Nothing);
         }
-        let times = TimestampMicrosecondArray::from_iter_values(rows.iter().map(|(ts, ..)| ts * 1_000_000));
-        let given: [ArrayRef; 3] = [
-            Arc::new(times.with_timezone("UTC")),
-            Arc::new(StringArray::from_iter_values(rows.iter().map(|(_, k, _)| k))),
-            Arc::new(Int64Array::from_iter_values(rows.iter().map(|(.., v)| *v))),
-        ];
-        let wanted = Arc::new(self.schema.project(&self.options.projection).unwrap());
-        let columns = self.options.projection.iter().zip(wanted.fields());
-        let columns = columns.map(|(i, field)| cast(&given[*i], field.data_type()).unwrap()).collect();
-        let batch = RecordBatch::try_new(wanted, columns).unwrap();
-        let first = self.at as i64;
+        let batch = batch_of(&rows, self.at as i64, &self.schema, &self.options);
         self.at += rows.len();
-        Ok(SplitEvent::Rows(SourceBatch {
-            rows: batch,
-            offsets: Offsets::From(first),
-            rejects: vec![],
-            notes: Notes::default(),
-            bytes: 0,
-            next: Position { offset: self.at as i64, token: String::new() },
-        }))
+        Ok(SplitEvent::Rows(batch))
     }
 }
 
-/// The rows of a query, one text each.
-async fn rows(engine: &Engine, sql: &str) -> Vec<String> {
-    let batches = engine.execute(sql).await.unwrap().collect().await.unwrap();
-    let row = |batch: &RecordBatch, row: usize| {
-        let cells = batch.columns().iter().map(|column| array_value_to_string(column, row).unwrap());
-        cells.collect::<Vec<_>>().join(" ")
-    };
-    batches.iter().flat_map(|batch| (0..batch.num_rows()).map(|i| row(batch, i)).collect::<Vec<_>>()).collect()
+/// `rows` as the columns asked for, from offset `first` on.
+fn batch_of(rows: &[(i64, String, i64)], first: i64, schema: &SchemaRef, options: &ReadOptions) -> SourceBatch {
+    let times = TimestampMicrosecondArray::from_iter_values(rows.iter().map(|(ts, ..)| ts * 1_000_000));
+    let given: [ArrayRef; 3] = [
+        Arc::new(times.with_timezone("UTC")),
+        Arc::new(StringArray::from_iter_values(rows.iter().map(|(_, k, _)| k))),
+        Arc::new(Int64Array::from_iter_values(rows.iter().map(|(.., v)| *v))),
+    ];
+    let wanted = Arc::new(schema.project(&options.projection).unwrap());
+    let columns = options.projection.iter().zip(wanted.fields());
+    let columns = columns.map(|(i, field)| cast(&given[*i], field.data_type()).unwrap()).collect();
+    SourceBatch {
+        rows: RecordBatch::try_new(wanted, columns).unwrap(),
+        offsets: Offsets::From(first),
+        rejects: vec![],
+        notes: Notes::default(),
+        bytes: 0,
+        next: Position { offset: first + rows.len() as i64, token: String::new() },
+    }
 }
 
 const TOTALS: &str = "SELECT k, total, _version FROM v ORDER BY window_start, k";
@@ -163,7 +159,7 @@ async fn c82_a_changed_definition_is_refused_or_starts_anew() {
     let engine = log.engine("memory://c82").await;
     // The same again, in other letters, changes nothing.
     engine.execute(&format!("{SOURCE}; -- once more\n {}", VIEW.replace("SELECT", "select"))).await.unwrap();
-    assert_eq!(rows(&engine, TOTALS).await, ["a 1 1"]);
+    assert_eq!(rows_of(&engine, TOTALS).await, ["a 1 1"]);
     let changed = VIEW.replace("sum(v)", "sum(v) + 1");
     let replaced = changed.replacen("CREATE", "CREATE OR REPLACE", 1);
     for refused in [&changed, &replaced] {
@@ -178,14 +174,14 @@ async fn c82_a_changed_definition_is_refused_or_starts_anew() {
 
     engine.execute(&format!("{replaced} RESTART")).await.unwrap();
     log.catch_up(&engine, &["v"]).await.unwrap();
-    assert_eq!(rows(&engine, TOTALS).await, ["a 2 1"]);
+    assert_eq!(rows_of(&engine, TOTALS).await, ["a 2 1"]);
     engine.execute(&format!("{other_source} RESTART")).await.unwrap();
     log.catch_up(&engine, &["v"]).await.unwrap();
-    assert_eq!(rows(&engine, TOTALS).await, ["a 2 1"]);
+    assert_eq!(rows_of(&engine, TOTALS).await, ["a 2 1"]);
     engine.shutdown().await.unwrap();
 
     let engine = log.engine("memory://c82").await;
-    assert_eq!(rows(&engine, TOTALS).await, ["a 2 1"]);
+    assert_eq!(rows_of(&engine, TOTALS).await, ["a 2 1"]);
     engine.shutdown().await.unwrap();
 }
 
@@ -255,7 +251,83 @@ async fn t6_a_bounded_source_is_read_to_its_end_as_it_was_when_the_job_started()
     let engine = log.engine(location).await;
     engine.execute("RESUME v").await.unwrap();
     engine.wait_for_bounded().await.unwrap();
-    assert_eq!(rows(&engine, TOTALS).await, [format!("a {} 1", ROWS + 1)]);
+    assert_eq!(rows_of(&engine, TOTALS).await, [format!("a {} 1", ROWS + 1)]);
+    engine.shutdown().await.unwrap();
+}
+
+/// Two bounded splits: one has a row and ends, the other has nothing for a minute and then an older row.
+#[derive(Debug)]
+struct SlowSplit {
+    schema: SchemaRef,
+    clock: Arc<ManualClock>,
+}
+
+struct SlowReader {
+    schema: SchemaRef,
+    /// Seconds of its rows.
+    rows: Vec<i64>,
+    /// How often it has nothing before.
+    nothing: usize,
+    clock: Arc<ManualClock>,
+    options: ReadOptions,
+}
+
+#[async_trait]
+impl Source for SlowSplit {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn boundedness(&self) -> Boundedness {
+        Boundedness::Bounded
+    }
+
+    async fn splits(&self) -> Result<Vec<Split>> {
+        Ok(vec![Split { name: "quick".into() }, Split { name: "slow".into() }])
+    }
+
+    async fn open(&self, split: &Split, _: Option<&Position>, options: ReadOptions) -> Result<Box<dyn SplitReader>> {
+        let (rows, nothing) = if &*split.name == "quick" { (vec![100], 0) } else { (vec![1], 60) };
+        let (schema, clock) = (Arc::clone(&self.schema), Arc::clone(&self.clock));
+        Ok(Box::new(SlowReader { schema, rows, nothing, clock, options }))
+    }
+}
+
+#[async_trait]
+impl SplitReader for SlowReader {
+    async fn next(&mut self) -> Result<SplitEvent> {
+        if self.nothing > 0 {
+            self.nothing -= 1;
+            self.clock.advance_us(1_000_000);
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            return Ok(SplitEvent::Nothing);
+        }
+        let Some(second) = self.rows.pop() else { return Ok(SplitEvent::End) };
+        let rows = [(second, "a".to_owned(), 1)];
+        Ok(SplitEvent::Rows(batch_of(&rows, 0, &self.schema, &self.options)))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t7_a_bounded_split_is_waited_for_however_long_it_has_nothing() {
+    let clock = Arc::new(ManualClock::new(NOON_US));
+    let of_source = Arc::clone(&clock);
+    let engine = Engine::builder()
+        .in_memory()
+        .clock(Arc::clone(&clock) as _)
+        .epochs(Epochs::Manual)
+        .connector("slow", move |definition| {
+            definition.option_reader().finish()?;
+            Ok(Arc::new(SlowSplit { schema: definition.schema(), clock: Arc::clone(&of_source) }) as Arc<dyn Source>)
+        })
+        .build()
+        .await
+        .unwrap();
+    let source = SOURCE.replace("'log', max_future = '3650 days'", "'slow'");
+    let source = source.replace("AS ts)", "AS ts IDLE TIMEOUT INTERVAL '1 second')");
+    engine.execute(&format!("{source}; {VIEW}")).await.unwrap();
+    engine.wait_for_bounded().await.unwrap();
+    assert_eq!(rows_of(&engine, TOTALS).await, ["a 1 1", "a 1 1"]);
     engine.shutdown().await.unwrap();
 }
 
@@ -292,14 +364,14 @@ async fn c95_a_data_dir_of_format_1_is_gone_on_with() {
     copy(fixture, folder.path());
     let engine = log.engine(folder.path().to_str().unwrap()).await;
     let fates = "SELECT state, on_time, late FROM v$windows ORDER BY window_start";
-    assert_eq!(rows(&engine, TOTALS).await, ["a 1 1"]);
-    assert_eq!(rows(&engine, fates).await, ["closed 1 0", "open 2 0"]);
+    assert_eq!(rows_of(&engine, TOTALS).await, ["a 1 1"]);
+    assert_eq!(rows_of(&engine, fates).await, ["closed 1 0", "open 2 0"]);
     // Late for a closed window, in time for an open one and an open session, and what closes all of them.
     log.push(&[(2, "a", 5), (14, "b", 4), (31, "c", 1)]);
     log.catch_up(&engine, &["v", "visits"]).await.unwrap();
-    assert_eq!(rows(&engine, TOTALS).await, ["a 6 2", "a 3 1", "b 6 1"]);
-    assert_eq!(rows(&engine, fates).await, ["expired 1 1", "closed 3 0", "open 1 0"]);
+    assert_eq!(rows_of(&engine, TOTALS).await, ["a 6 2", "a 3 1", "b 6 1"]);
+    assert_eq!(rows_of(&engine, fates).await, ["expired 1 1", "closed 3 0", "open 1 0"]);
     let totals = "SELECT k, total, _version FROM visits ORDER BY window_start, k";
-    assert_eq!(rows(&engine, totals).await, ["a 6 1", "a 3 1", "b 6 1"]);
+    assert_eq!(rows_of(&engine, totals).await, ["a 6 1", "a 3 1", "b 6 1"]);
     engine.shutdown().await.unwrap();
 }
