@@ -404,11 +404,7 @@ async fn start(
     let owes = !results.versions.is_empty();
     let (to_workers, from_workers) = start_workers(workers, tasks);
 
-    let order = match prepares.iter().all(|prepare| prepare.spec().boundedness == Boundedness::Bounded) {
-        true => Order::LowestFirst,
-        false => Order::AsRead,
-    };
-    let mut sequencer = Sequencer::new(order, options.batch_rows);
+    let mut sequencer = Sequencer::new(order_of(&prepares), options.batch_rows);
     let inputs = Inputs::open(prepares, &options, (facts.as_ref(), recovered.as_ref()), &mut sequencer).await?;
     results.covered = inputs.covered()?;
 
@@ -455,6 +451,14 @@ async fn start(
         held_before: 0,
     };
     Ok(tasks.spawn(task.run()))
+}
+
+/// Splits that all end are taken by the lowest watermark; live ones as they are read.
+fn order_of(prepares: &[Arc<Prepare>]) -> Order {
+    match prepares.iter().all(|prepare| prepare.spec().boundedness == Boundedness::Bounded) {
+        true => Order::LowestFirst,
+        false => Order::AsRead,
+    }
 }
 
 /// The windows over the results of the first one.
