@@ -719,3 +719,33 @@ async fn c104_two_runs_of_overlapping_ranges_wait_for_each_other() {
     assert_eq!(finals.lines().count(), 4 + 2, "each window has one final: {finals}");
     engine.shutdown().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t5_ties_are_in_the_order_of_file_names_whichever_file_was_found_first() {
+    let engine = engine().await;
+    let dir = tempfile::tempdir().unwrap();
+    let files = FILES.replace("'json'", "'json', split = 'file'");
+    done(&engine, &files.replace("{path}", &format!("{}/*.jsonl", dir.path().display()))).await.unwrap();
+    let values = "first_value(k) AS first, last_value(k) AS last, array_agg(k) AS both";
+    let window = "FROM TUMBLE(f, ts, INTERVAL '10 seconds') GROUP BY window_start";
+    done(&engine, &format!("CREATE MATERIALIZED VIEW v AS SELECT window_start, {values} {window}")).await.unwrap();
+    let mut rows = 0;
+    for (name, ts) in [("b", 1), ("a", 1), ("a", 30), ("b", 30)] {
+        let path = dir.path().join(format!("{name}.jsonl"));
+        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
+        std::io::Write::write_all(&mut file, format!("{{\"ts\":{ts},\"k\":\"{name}\"}}\n").as_bytes()).unwrap();
+        rows += 1;
+        while engine.progress()[0].rows < rows {
+            engine.epoch("v").await.unwrap();
+            tokio::task::yield_now().await;
+        }
+    }
+    engine.epoch("v").await.unwrap();
+    let wanted = "| a     | b    | [a, b] |";
+    let live = text(&engine, "SELECT first, last, both FROM v").await;
+    assert!(live.contains(wanted), "{live}");
+    text(&engine, "FINALIZE v FROM '1970-01-01T00:00:00Z' TO '1970-01-01T00:00:10Z'").await;
+    let finals = text(&engine, "SELECT first, last, both FROM v$final").await;
+    assert!(finals.contains(wanted), "the final value is the live one: {finals}");
+    engine.shutdown().await.unwrap();
+}

@@ -12,12 +12,13 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use arrow::array::{ArrayRef, Int64Array, StringViewArray};
 use arrow::datatypes::{DataType, Field, FieldRef, SchemaRef};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_plan::ExecutionPlan;
 
-use crate::connectors::{Boundedness, Source};
+use crate::connectors::{Boundedness, Offsets, Source};
 use crate::sql::statement::{Emit, OnExpired, OnLate};
 use crate::watermark::WatermarkSpec;
 use crate::window::WindowSpec;
@@ -112,7 +113,7 @@ pub struct SourceSpec {
     pub columns: Vec<Arc<dyn PhysicalExpr>>,
     /// The place of each output column in the source's declaration.
     pub declared: Vec<usize>,
-    /// Whether two more columns follow the others: `_split` (the split's ordinal in name order) and `_offset`; see
+    /// Whether two more columns follow the others: `_split` (the split's name) and `_offset`; see
     /// [`SourceSpec::position_fields`]. Asked for by aggregates that depend on the order of rows.
     pub with_position: bool,
     /// Index of the event-time column in the node's output (a timestamp µs UTC), if the source declares a watermark.
@@ -130,11 +131,22 @@ pub struct SourceSpec {
 }
 
 impl SourceSpec {
-    /// The two columns of [`SourceSpec::with_position`]: `_split` Int32 and `_offset` Int64, not null.
+    /// The two columns of [`SourceSpec::with_position`]: `_split` text and `_offset` Int64, not null.
     pub fn position_fields() -> [FieldRef; 2] {
         [
-            Arc::new(Field::new("_split", DataType::Int32, false)),
+            Arc::new(Field::new("_split", DataType::Utf8View, false)),
             Arc::new(Field::new("_offset", DataType::Int64, false)),
+        ]
+    }
+
+    /// [`SourceSpec::position_fields`] of the first `rows` rows at `offsets` of the split with the name `split`, which is
+    /// held once.
+    pub fn position_columns(split: &str, offsets: &Offsets, rows: usize) -> [ArrayRef; 2] {
+        let name = StringViewArray::from_iter_values([split]);
+        let views = vec![name.views()[0]; rows];
+        [
+            Arc::new(StringViewArray::new(views.into(), name.data_buffers().to_vec(), None)),
+            Arc::new(Int64Array::from_iter_values((0..rows).map(|row| offsets.get(row)))),
         ]
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int32Array, Int64Array, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch};
 use arrow::buffer::ScalarBuffer;
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::{SchemaRef, TimestampMicrosecondType};
@@ -117,11 +117,11 @@ impl Prepare {
         &self.schema
     }
 
-    /// Prepares `batch` of the split with ordinal `split`. `now_us` is the clock's value when it was read.
+    /// Prepares `batch` of the split with the name `split`. `now_us` is the clock's value when it was read.
     ///
     /// # Errors
     /// Only what is no single row's fault. Bad rows become rejects.
-    pub fn prepare(&self, split: i32, now_us: i64, batch: SourceBatch) -> Result<Prepared> {
+    pub fn prepare(&self, split: &str, now_us: i64, batch: SourceBatch) -> Result<Prepared> {
         let SourceBatch { rows, offsets, mut rejects, notes, bytes, next } = self.within_years(batch)?;
         let (raw, offsets) = self.computed(split, rows, offsets, &mut rejects)?;
         let (raw, offsets) = self.timely(now_us, raw, offsets, &mut rejects)?;
@@ -159,7 +159,7 @@ impl Prepare {
     /// Physical columns to the node's columns.
     fn computed(
         &self,
-        split: i32,
+        split: &str,
         rows: RecordBatch,
         offsets: Offsets,
         rejects: &mut Vec<Reject>,
@@ -177,8 +177,7 @@ impl Prepare {
         let n = rows.num_rows();
         let mut columns = columns;
         if self.spec.with_position {
-            columns.push(Arc::new(Int32Array::from(vec![split; n])) as ArrayRef);
-            columns.push(Arc::new(Int64Array::from_iter_values((0..n).map(|row| offsets.get(row)))));
+            columns.extend(SourceSpec::position_columns(split, &offsets, n));
         }
         Ok((batch_of(&self.schema, columns, n)?, offsets))
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arrow::array::{Int32Array, Int64Array, RecordBatch};
+use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Schema, SchemaRef, TimeUnit};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
@@ -162,14 +162,13 @@ async fn scan_all(
     let splits = table.source().splits().await.map_err(external)?;
     let partitions = splits
         .into_iter()
-        .zip(0_i32..)
-        .map(|(split, ordinal)| {
+        .map(|split| {
             Arc::new(SplitStream {
                 source: Arc::clone(table.source()),
                 split,
                 options: options.clone(),
                 schema: Arc::clone(&schema),
-                ordinal: with_position.then_some(ordinal),
+                with_position,
             }) as Arc<dyn PartitionStream>
         })
         .collect();
@@ -284,8 +283,8 @@ struct SplitStream {
     split: Split,
     options: ReadOptions,
     schema: SchemaRef,
-    /// The split's ordinal, if rows are to say where they stand.
-    ordinal: Option<i32>,
+    /// Whether rows say where they stand.
+    with_position: bool,
 }
 
 enum Reading {
@@ -301,8 +300,9 @@ impl PartitionStream for SplitStream {
     fn execute(&self, context: Arc<TaskContext>) -> SendableRecordBatchStream {
         let read = context.session_config().get_extension::<RowsRead>();
         let start = Reading::Unopened(Arc::clone(&self.source), self.split.clone(), self.options.clone());
-        let (ordinal, schema) = (self.ordinal, Arc::clone(&self.schema));
-        let batches = stream::try_unfold((start, schema, read), move |(reading, schema, read)| async move {
+        let position_of = self.with_position.then(|| Arc::clone(&self.split.name));
+        let start = (start, position_of, Arc::clone(&self.schema), read);
+        let batches = stream::try_unfold(start, |(reading, position_of, schema, read)| async move {
             let mut reader = match reading {
                 Reading::Unopened(source, split, options) => {
                     source.open(&split, None, options).await.map_err(external)?
@@ -317,11 +317,11 @@ impl PartitionStream for SplitStream {
                         if let Some(read) = &read {
                             read.add(batch.rows.num_rows());
                         }
-                        let rows = match ordinal {
-                            Some(ordinal) => with_position(&schema, ordinal, &batch)?,
+                        let rows = match &position_of {
+                            Some(split) => with_position(&schema, split, &batch)?,
                             None => batch.rows,
                         };
-                        return Ok(Some((rows, (Reading::Open(reader), schema, read))));
+                        return Ok(Some((rows, (Reading::Open(reader), position_of, schema, read))));
                     }
                     SplitEvent::End => return Ok(None),
                     _ => {}
@@ -332,12 +332,10 @@ impl PartitionStream for SplitStream {
     }
 }
 
-/// The rows of `batch` and where they stand.
-fn with_position(schema: &SchemaRef, split: i32, batch: &SourceBatch) -> DfResult<RecordBatch> {
-    let n = batch.rows.num_rows();
-    let mut columns = batch.rows.columns().to_vec();
-    columns.push(Arc::new(Int32Array::from_value(split, n)));
-    columns.push(Arc::new(Int64Array::from_iter_values((0..n).map(|row| batch.offsets.get(row)))));
+/// The rows of `batch` and where they stand in `split`.
+fn with_position(schema: &SchemaRef, split: &str, batch: &SourceBatch) -> DfResult<RecordBatch> {
+    let position = SourceSpec::position_columns(split, &batch.offsets, batch.rows.num_rows());
+    let columns = batch.rows.columns().iter().cloned().chain(position).collect();
     Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
 }
 

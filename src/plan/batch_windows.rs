@@ -303,7 +303,8 @@ fn pinned_scan(scan: &TableScan, source: &SourceTable, input: &PinnedInput) -> D
                 if found.data_type() == data_type { column } else { cast(column, data_type.clone()) }
             }
             // Rows without a position are ordered by their times alone.
-            Err(_) if [SPLIT, OFFSET].contains(&name.as_str()) => cast(lit(0_i64), data_type.clone()),
+            Err(_) if name == SPLIT => cast(lit(""), data_type.clone()),
+            Err(_) if name == OFFSET => cast(lit(0_i64), data_type.clone()),
             Err(missing) => return Err(missing),
         };
         columns.push(expr.alias_qualified(Some(scan.table_name.clone()), name));

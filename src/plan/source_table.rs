@@ -135,7 +135,7 @@ pub struct SourceTable {
     with_position: bool,
 }
 
-/// Ordinal of a row's split, in the order of names. Int32.
+/// Name of a row's split.
 pub(super) const SPLIT: &str = "__split";
 /// A row's offset in its split. Int64.
 pub(super) const OFFSET: &str = "__offset";

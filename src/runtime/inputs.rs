@@ -314,7 +314,6 @@ impl Inputs {
         let prepare = Arc::clone(&self.sources[source].prepare);
         let spec = prepare.spec();
         let name: Arc<str> = state.split.as_str().into();
-        let ordinal = self.sources[source].opened.len() as i32;
         let (to, from) = mpsc::channel(4);
         let max_ahead_us = spec.max_ahead_us;
         let watermark = spec.watermark.as_ref().map(|plan| plan.spec);
@@ -324,7 +323,7 @@ impl Inputs {
             let reader = self.open_reader(source, &state).await?;
             let (prepare, clock) = (Arc::clone(&prepare), Arc::clone(&self.options.clock));
             let (parallelism, skip) = (self.options.workers, Skip { next_offset: state.next_offset });
-            self.readers.spawn(read_split(reader, ordinal, skip, prepare, clock, parallelism, to));
+            self.readers.spawn(read_split(reader, Arc::clone(&name), skip, prepare, clock, parallelism, to));
         }
         let index = sequencer.restore_split(state, watermark.as_ref());
         debug_assert_eq!(index, self.splits.len());

@@ -38,7 +38,7 @@ pub(super) struct Skip {
 /// Reads until the split ends or nobody listens.
 pub(super) async fn read_split(
     mut reader: Box<dyn SplitReader>,
-    split: i32,
+    split: Arc<str>,
     skip: Skip,
     prepare: Arc<Prepare>,
     clock: Arc<dyn Clock>,
@@ -63,7 +63,7 @@ pub(super) async fn read_split(
                 }
                 Ok(SplitEvent::Rows(batch)) => {
                     let batch = without_known(batch, skip);
-                    in_flight.push_back(prepared(Arc::clone(&prepare), split, clock.now_us(), batch));
+                    in_flight.push_back(prepared(Arc::clone(&prepare), Arc::clone(&split), clock.now_us(), batch));
                 }
                 Ok(SplitEvent::Watermark(w)) => in_flight.push_back(Box::pin(async move { Ok(FromSplit::Watermark(w)) })),
                 Ok(SplitEvent::Notes(notes)) => in_flight.push_back(Box::pin(async move { Ok(FromSplit::Notes(notes)) })),
@@ -82,12 +82,12 @@ pub(super) async fn read_split(
 
 fn prepared(
     prepare: Arc<Prepare>,
-    split: i32,
+    split: Arc<str>,
     now_us: i64,
     batch: SourceBatch,
 ) -> BoxFuture<'static, Result<FromSplit>> {
     let inline = batch.rows.num_rows() < INLINE_ROWS;
-    let work = move || prepare.prepare(split, now_us, batch).map(|batch| FromSplit::Batch(Box::new(batch)));
+    let work = move || prepare.prepare(&split, now_us, batch).map(|batch| FromSplit::Batch(Box::new(batch)));
     if inline {
         let done = work();
         return Box::pin(async move { done });
