@@ -12,7 +12,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Int64Array, StringViewArray};
+use arrow::array::{ArrayRef, Int64Array, StringArray};
 use arrow::datatypes::{DataType, Field, FieldRef, SchemaRef};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
@@ -131,21 +131,21 @@ pub struct SourceSpec {
 }
 
 impl SourceSpec {
-    /// The two columns of [`SourceSpec::with_position`]: `_split` text and `_offset` Int64, not null.
+    /// The two columns of [`SourceSpec::with_position`]: `_split` Utf8 and `_offset` Int64, not null.
     pub fn position_fields() -> [FieldRef; 2] {
         [
-            Arc::new(Field::new("_split", DataType::Utf8View, false)),
+            Arc::new(Field::new("_split", DataType::Utf8, false)),
             Arc::new(Field::new("_offset", DataType::Int64, false)),
         ]
     }
 
-    /// [`SourceSpec::position_fields`] of the first `rows` rows at `offsets` of the split with the name `split`, which is
-    /// held once.
+    /// [`SourceSpec::position_fields`] of the first `rows` rows at `offsets` of the split with the name `split`.
+    ///
+    /// The name is Utf8 and not Utf8View: an ordered aggregate keeps it in an array for each group, and of views each would
+    /// have a buffer of 8 kB.
     pub fn position_columns(split: &str, offsets: &Offsets, rows: usize) -> [ArrayRef; 2] {
-        let name = StringViewArray::from_iter_values([split]);
-        let views = vec![name.views()[0]; rows];
         [
-            Arc::new(StringViewArray::new(views.into(), name.data_buffers().to_vec(), None)),
+            Arc::new(StringArray::from_iter_values(std::iter::repeat_n(split, rows))),
             Arc::new(Int64Array::from_iter_values((0..rows).map(|row| offsets.get(row)))),
         ]
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
 use arrow::buffer::ScalarBuffer;
 use arrow::compute::interleave_record_batch;
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit};
@@ -13,6 +13,7 @@ use super::graph::Policy;
 use super::judge::RefusedTo;
 use super::prepare::Prepared;
 use crate::error::Result;
+use crate::state::views::compact;
 
 /// A run of rows of one batch.
 #[derive(Debug, Clone)]
@@ -111,7 +112,7 @@ impl OrderedRows {
         let wanted = Arc::new(Schema::new(schema.fields()[..schema.fields().len() - LATE_COLUMNS].to_vec()));
         let raw = self.parts.iter().map(|part| project(&part.batch.raw, &wanted)).collect::<Result<Vec<_>>>()?;
         let raw = interleave_record_batch(&raw.iter().collect::<Vec<_>>(), &places).map_err(|e| failure(e.into()))?;
-        let mut columns: Vec<ArrayRef> = raw.columns().iter().map(without_rest).collect();
+        let mut columns: Vec<ArrayRef> = raw.columns().iter().map(compact).collect();
         columns.extend(self.late_columns(refused, &places, policy, seen_at_us));
         RecordBatch::try_new(Arc::clone(schema), columns).map_err(|e| failure(e.into()))
     }
@@ -182,15 +183,6 @@ pub fn common_columns(sources: &[SchemaRef]) -> SchemaRef {
         others.iter().all(|other| other.field_with_name(field.name()).is_ok_and(|f| f.data_type() == field.data_type()))
     };
     Arc::new(Schema::new(first.fields().iter().filter(shared).cloned().collect::<Vec<_>>()))
-}
-
-/// `column`, holding no more text than its own rows need: refused rows are kept long after their batch is gone.
-fn without_rest(column: &ArrayRef) -> ArrayRef {
-    match column.data_type() {
-        DataType::Utf8View => Arc::new(column.as_string_view().gc()),
-        DataType::BinaryView => Arc::new(column.as_binary_view().gc()),
-        _ => Arc::clone(column),
-    }
 }
 
 fn project(raw: &RecordBatch, wanted: &SchemaRef) -> Result<RecordBatch> {

@@ -12,6 +12,7 @@ use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::{GroupsAccumulatorAdapter, PhysicalExpr};
 
 use super::head::Head;
+use super::views::compacting;
 use crate::operators::graph::{AggregateCall, AggregateSpec};
 
 /// Name of the implicit row count that every window keeps per key.
@@ -203,5 +204,6 @@ fn new_accumulator(function: &Arc<AggregateFunctionExpr>) -> Result<Box<dyn Grou
         return function.create_groups_accumulator();
     }
     let function = Arc::clone(function);
-    Ok(Box::new(GroupsAccumulatorAdapter::new(move || function.create_accumulator())))
+    let state_fields = function.state_fields()?;
+    Ok(Box::new(GroupsAccumulatorAdapter::new(move || Ok(compacting(function.create_accumulator()?, &state_fields)))))
 }

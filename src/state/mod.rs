@@ -22,6 +22,7 @@ pub mod layout;
 pub mod memory;
 pub mod runs;
 pub mod spill;
+pub(crate) mod views;
 
 pub use chunk::{Chunk, KeyIndex};
 pub use head::Head;
