@@ -147,7 +147,11 @@ impl Shape {
                 }
             }
         }
-        let wanted = Wanted { columns: wanted, zone: zone.clone() };
+        let asked = wanted.len();
+        let rest =
+            columns.iter().enumerate().filter(|(i, column)| column.metadata.is_none() && !projection.contains(i));
+        wanted.extend(rest.map(|(_, column)| column.clone()));
+        let wanted = Wanted { columns: wanted, asked, zone: zone.clone() };
         Self { schema: Arc::new(Schema::new(fields)), columns: origins, wanted }
     }
 

@@ -58,7 +58,7 @@ impl StdinSource {
         }
         let (columns, schema, zone) = (definition.columns.clone(), definition.schema(), definition.zone.clone());
         let source = Self { columns, schema, zone, csv, max_row_bytes };
-        source.format(Wanted { columns: vec![], zone: TimeZone::UTC })?;
+        source.format(Wanted { columns: vec![], asked: 0, zone: TimeZone::UTC })?;
         Ok(source)
     }
 

@@ -111,6 +111,7 @@ pub(crate) fn failure(error: DataFusionError) -> Error {
     };
     let kind = match error.find_root() {
         DataFusionError::ArrowError(arrow, _) => match arrow.as_ref() {
+            arrow if is_overflow(arrow) => ErrorKind::Data,
             ArrowError::SchemaError(_) | ArrowError::InvalidArgumentError(_) => ErrorKind::Internal,
             ArrowError::NotYetImplemented(_) => ErrorKind::Unsupported,
             ArrowError::MemoryError(_) => ErrorKind::Unavailable,
@@ -122,6 +123,15 @@ pub(crate) fn failure(error: DataFusionError) -> Error {
         _ => ErrorKind::Internal,
     };
     Error::new(kind, format!("an expression could not be computed: {}", error.strip_backtrace())).with_source(error)
+}
+
+/// Whether a number left its type. A decimal of too many digits is an invalid argument to Arrow.
+pub(crate) fn is_overflow(error: &ArrowError) -> bool {
+    match error {
+        ArrowError::ArithmeticOverflow(_) => true,
+        ArrowError::InvalidArgumentError(message) => message.contains(" to store in a Decimal"),
+        _ => false,
+    }
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@
 
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::TimestampMicrosecondType;
-use arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
 
+use super::eval;
 use crate::connectors::{RejectReason, row_as_json};
 use crate::error::Error;
 
@@ -42,5 +42,5 @@ impl FailedResult {
 fn is_overflow(error: &Error) -> bool {
     let root = std::error::Error::source(error).and_then(|source| source.downcast_ref::<DataFusionError>());
     let Some(DataFusionError::ArrowError(arrow, _)) = root.map(DataFusionError::find_root) else { return false };
-    matches!(arrow.as_ref(), ArrowError::ArithmeticOverflow(_))
+    eval::is_overflow(arrow)
 }

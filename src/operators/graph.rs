@@ -133,10 +133,7 @@ pub struct SourceSpec {
 impl SourceSpec {
     /// The two columns of [`SourceSpec::with_position`]: `_split` Utf8 and `_offset` Int64, not null.
     pub fn position_fields() -> [FieldRef; 2] {
-        [
-            Arc::new(Field::new("_split", DataType::Utf8, false)),
-            Arc::new(Field::new("_offset", DataType::Int64, false)),
-        ]
+        [Arc::new(Field::new("_split", DataType::Utf8, false)), Arc::new(Field::new("_offset", DataType::Int64, false))]
     }
 
     /// [`SourceSpec::position_fields`] of the first `rows` rows at `offsets` of the split with the name `split`.

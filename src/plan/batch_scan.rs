@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::{DataType, Schema, SchemaRef, TimeUnit};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::stats::Precision;
@@ -233,7 +233,8 @@ fn is_within_years(statistics: &Statistics, column: usize) -> bool {
     within(&known.min_value) && within(&known.max_value)
 }
 
-/// DataFusion's own scan, where the source is nothing but Parquet files that hold the columns wanted as declared.
+/// DataFusion's own scan, where the source is nothing but Parquet files that hold every declared column as declared, so that
+/// none of them refuses a row.
 async fn parquet(
     table: &SourceTable,
     state: &dyn Session,
@@ -248,29 +249,47 @@ async fn parquet(
     }
     let urls = paths.iter().map(ListingTableUrl::parse).collect::<DfResult<Vec<_>>>()?;
     let options = ListingOptions::new(Arc::new(ParquetFormat::default().with_enable_pruning(true)));
+    let declared = table.source().schema();
     for url in &urls {
         let Ok(files) = options.infer_schema(state, url).await else { return Ok(None) };
-        let as_declared = schema.fields().iter().all(|field| {
-            files.field_with_name(field.name()).is_ok_and(|file| same_values(file.data_type(), field.data_type()))
-        });
-        if !as_declared {
+        let has = |field: &Field| files.field_with_name(field.name()).is_ok_and(|file| same_values(file, field));
+        let lacks = |field: &Field| {
+            field.is_nullable() && !files.fields().iter().any(|file| file.name().eq_ignore_ascii_case(field.name()))
+        };
+        let fits = |field: &Field| has(field) || schema.index_of(field.name()).is_err() && lacks(field);
+        if !declared.fields().iter().all(|field| fits(field)) {
             return Ok(None);
         }
     }
     let config =
-        ListingTableConfig::new_with_multi_paths(urls).with_listing_options(options).with_schema(Arc::clone(schema));
-    let order: Vec<usize> =
-        wanted.iter().map(|column| schema.index_of(table.columns()[*column].field.name())).collect::<Result<_, _>>()?;
-    let plan = ListingTable::try_new(config)?.scan(state, Some(&order), filters, None).await?;
+        ListingTableConfig::new_with_multi_paths(urls).with_listing_options(options).with_schema(Arc::clone(&declared));
+    let files = ListingTable::try_new(config)?;
+    let is_instant = |column: &usize| matches!(declared.field(*column).data_type(), DataType::Timestamp(_, _));
+    let order: Vec<usize> = wanted
+        .iter()
+        .map(|column| declared.index_of(table.columns()[*column].field.name()))
+        .collect::<Result<_, _>>()?;
+    let others: Vec<usize> = (0..declared.fields().len()).filter(|c| is_instant(c) && !order.contains(c)).collect();
+    if !others.is_empty() {
+        let plan = files.scan(state, Some(&others), &[], None).await?;
+        let statistics = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new())?;
+        if !(0..others.len()).all(|at| is_within_years(&statistics, at)) {
+            return Ok(None);
+        }
+    }
+    let plan = files.scan(state, Some(&order), filters, None).await?;
     let statistics = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new())?;
-    let fields = plan.schema();
-    let instants = (0..order.len()).filter(|at| matches!(fields.field(*at).data_type(), DataType::Timestamp(_, _)));
+    let instants = (0..order.len()).filter(|at| is_instant(&order[*at]));
     within_years(plan, instants.filter(|at| !is_within_years(&statistics, *at))).map(Some)
 }
 
 /// Whether reading `file` as `declared` is the same values: only the representation of texts and the zone of instants
-/// may differ.
-fn same_values(file: &DataType, declared: &DataType) -> bool {
+/// may differ, and a NULL where none is declared refuses its row.
+fn same_values(file: &Field, declared: &Field) -> bool {
+    if file.is_nullable() && !declared.is_nullable() {
+        return false;
+    }
+    let (file, declared) = (file.data_type(), declared.data_type());
     let text = |t: &DataType| matches!(t, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
     let instant = |t: &DataType| matches!(t, DataType::Timestamp(TimeUnit::Microsecond, _));
     file == declared || (text(file) && text(declared)) || (instant(file) && instant(declared))

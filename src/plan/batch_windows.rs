@@ -24,6 +24,7 @@ use super::batch::{instant, lower, read_by, source_of};
 use super::batch_scan::BatchTable;
 use super::chain::without_alias;
 use super::error::{external, from_datafusion};
+use super::failing_rows;
 use super::source_table::{BatchInput, OFFSET, SPLIT, SourceTable, unqualified};
 use super::stream::window_below;
 use super::window_node::{WINDOW_END, WINDOW_START, WindowAssign, window_column};
@@ -189,7 +190,8 @@ impl Planner {
         let aggregate = innermost(&plan).ok_or_else(|| Error::internal("a view without a windowed aggregate"))?;
         let schema = first_window(graph)?;
         let plan = values(aggregate, &schema, input, range)?;
-        self.state.create_physical_plan(&plan).await.map_err(from_datafusion)
+        let plan = self.state.create_physical_plan(&plan).await;
+        plan.and_then(failing_rows::set_aside).map_err(from_datafusion)
     }
 
     /// The session, to run plans in.

@@ -15,6 +15,7 @@ use datafusion::logical_expr::{Expr, ExprSchemable};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::sql::sqlparser::ast;
 
+use super::checked;
 use super::context::{expr_to_logical, type_of};
 use super::error::from_datafusion;
 use super::policy::micros;
@@ -190,8 +191,8 @@ fn resolve(sql: &ast::Expr, schema: &DFSchema, state: &SessionState) -> Result<E
         .with_config_options(Arc::clone(state.config_options()))
         .build();
     let simplifier = ExprSimplifier::new(context);
-    let expr = simplifier.coerce(expr, schema).and_then(|e| simplifier.simplify(e)).map_err(from_datafusion)?;
-    without_qualifiers(expr).map_err(from_datafusion)
+    let expr = simplifier.coerce(expr, schema).and_then(|e| checked::in_expr(e, schema)).map_err(from_datafusion)?;
+    simplifier.simplify(expr.data).and_then(without_qualifiers).map_err(from_datafusion)
 }
 
 /// Replaces computed columns by what they are computed from.

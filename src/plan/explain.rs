@@ -12,6 +12,7 @@ use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_expr_common::physical_expr::fmt_sql;
 use datafusion::scalar::ScalarValue;
 
+use super::checked;
 use super::sum::NARROW;
 use crate::connectors::Boundedness;
 use crate::operators::graph::{
@@ -191,6 +192,9 @@ fn shown(expr: &Arc<dyn PhysicalExpr>) -> String {
         // How wide a sum is on its way is nobody's business.
         if let Some(narrow) = expr.downcast_ref::<ScalarFunctionExpr>().filter(|function| function.name() == NARROW) {
             return Ok(Transformed::yes(Arc::clone(&narrow.args()[0])));
+        }
+        if let Some(written) = expr.downcast_ref::<ScalarFunctionExpr>().and_then(checked::written) {
+            return Ok(Transformed::yes(written));
         }
         let literal = expr.downcast_ref::<Literal>().and_then(|literal| literal_text(literal.value()));
         // One that was made up is told by its place.

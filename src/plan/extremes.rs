@@ -1,14 +1,20 @@
-//! `min` and `max` over floats, in the total order of SQL: −∞ < … < −0.0 < 0.0 < … < ∞ < NaN.
+//! `min` and `max` over floats, structs and lists, whose result depends on the values alone (T5). Other types stay with
+//! DataFusion's functions.
 //!
-//! DataFusion's grouped functions start from the largest finite number, so that the minimum of ∞ alone is a number nobody
-//! sent, and let whichever of NaN and a number comes later win, so that the order of rows shows. Here all NaN are one value,
-//! greater than every number, and the result depends on the values alone (T5). Other types stay with DataFusion's functions.
+//! Floats are in the total order of SQL: −∞ < … < −0.0 < 0.0 < … < ∞ < NaN. DataFusion's grouped functions start from the
+//! largest finite number, so that the minimum of ∞ alone is a number nobody sent, and let whichever of NaN and a number
+//! comes later win, so that the order of rows shows.
+//!
+//! Structs and lists are compared field by field, or element by element, NULL after every value. DataFusion takes a pair
+//! with a NULL in it for unordered, and then again the order of rows shows.
 
 use std::fmt::Debug;
 use std::sync::{Arc, LazyLock};
 
 use arrow::array::{Array, ArrayRef, ArrowNativeTypeOp, AsArray, BooleanArray, PrimitiveArray};
+use arrow::compute::SortOptions;
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Float32Type, Float64Type};
+use arrow::row::{OwnedRow, RowConverter, SortField};
 use datafusion::common::{Result as DfResult, ScalarValue, internal_err};
 use datafusion::logical_expr::function::AccumulatorArgs;
 use datafusion::logical_expr::{
@@ -20,11 +26,16 @@ static MAX: LazyLock<Arc<AggregateUDF>> = LazyLock::new(|| udaf(End::Max));
 
 /// The function `name` for arguments of `data_type`, where it is ours.
 pub(super) fn ordered(name: &str, data_type: &DataType) -> Option<Arc<AggregateUDF>> {
-    match (name, data_type) {
-        ("min", DataType::Float32 | DataType::Float64) => Some(Arc::clone(&MIN)),
-        ("max", DataType::Float32 | DataType::Float64) => Some(Arc::clone(&MAX)),
+    let ours = is_float(data_type) || data_type.is_nested();
+    match name {
+        "min" if ours => Some(Arc::clone(&MIN)),
+        "max" if ours => Some(Arc::clone(&MAX)),
         _ => None,
     }
+}
+
+fn is_float(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Float32 | DataType::Float64)
 }
 
 /// Which end of the order is asked for.
@@ -35,7 +46,7 @@ enum End {
 }
 
 fn udaf(end: End) -> Arc<AggregateUDF> {
-    let signature = Signature::uniform(1, vec![DataType::Float32, DataType::Float64], Volatility::Immutable);
+    let signature = Signature::any(1, Volatility::Immutable);
     Arc::new(AggregateUDF::from(Extreme { end, signature }))
 }
 
@@ -65,12 +76,12 @@ impl AggregateUDFImpl for Extreme {
         match args.return_field.data_type() {
             DataType::Float32 => Ok(Box::new(OneGroup(Extremes::<Float32Type>::of_groups(self.end, 1)))),
             DataType::Float64 => Ok(Box::new(OneGroup(Extremes::<Float64Type>::of_groups(self.end, 1)))),
-            other => internal_err!("{} of floats over {other}", self.name()),
+            nested => Ok(Box::new(NestedExtreme::try_new(self.end, nested)?)),
         }
     }
 
-    fn groups_accumulator_supported(&self, _: AccumulatorArgs) -> bool {
-        true
+    fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
+        is_float(args.return_field.data_type())
     }
 
     fn create_groups_accumulator(&self, args: AccumulatorArgs) -> DfResult<Box<dyn GroupsAccumulator>> {
@@ -188,9 +199,65 @@ impl<T: ArrowPrimitiveType + Debug + Send> Accumulator for OneGroup<T> {
     }
 }
 
+/// One group of structs or lists, compared as rows of bytes.
+#[derive(Debug)]
+struct NestedExtreme {
+    end: End,
+    data_type: DataType,
+    converter: RowConverter,
+    found: Option<OwnedRow>,
+}
+
+impl NestedExtreme {
+    fn try_new(end: End, data_type: &DataType) -> DfResult<Self> {
+        let nulls_last = SortOptions { descending: false, nulls_first: false };
+        let field = SortField::new_with_options(data_type.clone(), nulls_last);
+        Ok(Self { end, data_type: data_type.clone(), converter: RowConverter::new(vec![field])?, found: None })
+    }
+}
+
+impl Accumulator for NestedExtreme {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> DfResult<()> {
+        let rows = self.converter.convert_columns(&values[..1])?;
+        let present = (0..rows.num_rows()).filter(|row| values[0].is_valid(*row)).map(|row| rows.row(row));
+        let extreme = match self.end {
+            End::Min => present.min(),
+            End::Max => present.max(),
+        };
+        let Some(extreme) = extreme else { return Ok(()) };
+        let wins = self.found.as_ref().is_none_or(|found| match self.end {
+            End::Min => extreme < found.row(),
+            End::Max => extreme > found.row(),
+        });
+        if wins {
+            self.found = Some(extreme.owned());
+        }
+        Ok(())
+    }
+
+    fn evaluate(&mut self) -> DfResult<ScalarValue> {
+        let Some(found) = &self.found else { return ScalarValue::try_from(&self.data_type) };
+        ScalarValue::try_from_array(&self.converter.convert_rows([found.row()])?[0], 0)
+    }
+
+    fn size(&self) -> usize {
+        let found = self.found.as_ref().map_or(0, |found| found.as_ref().len());
+        size_of_val(self) + self.converter.size() + found
+    }
+
+    fn state(&mut self) -> DfResult<Vec<ScalarValue>> {
+        Ok(vec![self.evaluate()?])
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> DfResult<()> {
+        self.update_batch(states)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use arrow::array::Float64Array;
+    use arrow::array::{Float64Array, Int64Array, StructArray};
+    use arrow::datatypes::{Field, Int64Type};
 
     use super::*;
 
@@ -239,5 +306,24 @@ mod tests {
         groups.update_batch(&[values], &[0, 0, 1, 0], Some(&filter), 2).unwrap();
         let result = groups.evaluate(EmitTo::All).unwrap();
         assert_eq!(result.as_primitive::<Float64Type>(), &Float64Array::from(vec![Some(1.0), None]));
+    }
+
+    #[test]
+    fn the_extremes_of_structs_with_nulls_are_the_same_in_every_order() {
+        let column = |name: &str, values: [Option<i64>; 3]| {
+            let values: ArrayRef = Arc::new(Int64Array::from(values.to_vec()));
+            (Arc::new(Field::new(name, DataType::Int64, true)), values)
+        };
+        let rows =
+            StructArray::from(vec![column("p", [Some(1), Some(2), None]), column("q", [Some(26), None, Some(1)])]);
+        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            for (end, p) in [(End::Min, Some(1)), (End::Max, None)] {
+                let mut extreme = NestedExtreme::try_new(end, rows.data_type()).unwrap();
+                order.into_iter().for_each(|row| extreme.update_batch(&[Arc::new(rows.slice(row, 1))]).unwrap());
+                let found = extreme.evaluate().unwrap().to_array().unwrap();
+                let found = found.as_struct().column(0).as_primitive::<Int64Type>().iter().next().unwrap();
+                assert_eq!(found, p, "{end:?} of {order:?}");
+            }
+        }
     }
 }

@@ -19,6 +19,7 @@ mod batch_scan;
 mod batch_windows;
 mod calendar_function;
 mod chain;
+mod checked;
 mod constant;
 mod context;
 mod declare;
@@ -26,6 +27,7 @@ mod enrich;
 mod error;
 pub mod explain;
 mod extremes;
+mod failing_rows;
 mod floats;
 mod group_window;
 mod leaf;
@@ -114,7 +116,8 @@ impl Planner {
         let plan = optimize::analyze(plan, &self.state)?;
         refuse::distinct_bit_xor(&plan)?;
         refuse::mixed_windows(&plan)?;
-        ordered::in_arrival_order(ties::decide(floats::normalise(own_aggregates::substitute(plan)?)?)?)
+        let plan = own_aggregates::substitute(checked::arithmetic(plan)?)?;
+        ordered::in_arrival_order(ties::decide(floats::normalise(plan)?)?)
     }
 
     /// The query as a graph for the streaming engine.

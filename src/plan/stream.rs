@@ -174,7 +174,7 @@ impl Lowering<'_> {
         }
         for (i, key) in assign.partition_by.iter().enumerate() {
             let Expr::Column(column) = without_alias(key) else {
-                return Err(Error::unsupported(format!("PARTITION BY the expression `{key}`"))
+                return Err(Error::unsupported(format!("PARTITION BY the expression `{}`", key.schema_name()))
                     .with_hint("select the expression under a name in a subquery and partition by that"));
             };
             if let Slot::At(at) = chain.slot(column)? {

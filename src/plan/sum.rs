@@ -2,16 +2,18 @@
 //!
 //! DataFusion adds 64-bit integers modulo 2⁶⁴. Here the running value has 128 bits, which no stream can fill. It is a
 //! `DECIMAL(38, 0)`, as state (of DISTINCT a list of them) and as a result, which [`narrow`] above the aggregate brings back to the
-//! type a query expects: there a value that does not fit fails like any expression over results. Floats and decimals stay with
-//! DataFusion's function.
+//! type a query expects: there a value that does not fit fails like any expression over results. Decimals of many digits are
+//! summed by DataFusion's function, over 256 bits, and narrowed too; floats and other decimals stay with it as they are.
 
 use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, PrimitiveArray};
 use arrow::buffer::NullBuffer;
+use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Decimal128Type, Field, FieldRef, Int64Type, UInt64Type};
 use arrow::error::ArrowError;
+use arrow::util::display::array_value_to_string;
 use datafusion::common::{Result as DfResult, ScalarValue, internal_err};
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{
@@ -27,9 +29,9 @@ static WIDE_SUM: LazyLock<Arc<AggregateUDF>> = LazyLock::new(|| {
     Arc::new(AggregateUDF::from(WideSum { signature }))
 });
 
-/// The `sum` for arguments of `data_type`, where it is ours.
-pub(super) fn wide(data_type: &DataType) -> Option<Arc<AggregateUDF>> {
-    matches!(data_type, DataType::Int64 | DataType::UInt64).then(|| Arc::clone(&WIDE_SUM))
+/// The `sum` for BIGINT, of either kind.
+pub(super) fn wide() -> Arc<AggregateUDF> {
+    Arc::clone(&WIDE_SUM)
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -79,9 +81,9 @@ impl AggregateUDFImpl for WideSum {
 /// Name of the function that [`narrow`] puts around a wide sum. Plans print without it.
 pub(super) const NARROW: &str = "highwater_narrow";
 
-/// The wide sum `sum` as `to`, of the types that [`wide`] takes. It fails where the value does not fit.
+/// The wide sum or mean `sum` as `to`. It fails where the value does not fit.
 pub(super) fn narrow(sum: Expr, to: &DataType) -> Expr {
-    let signature = Signature::exact(vec![WIDE], Volatility::Immutable);
+    let signature = Signature::any(1, Volatility::Immutable);
     ScalarUDF::from(Narrow { signature, to: to.clone() }).call(vec![sum])
 }
 
@@ -92,16 +94,21 @@ struct Narrow {
 }
 
 impl Narrow {
-    fn narrowed<T: ArrowPrimitiveType>(&self, sums: &ArrayRef) -> DfResult<ArrayRef>
-    where
-        T::Native: TryFrom<i128>,
-    {
-        let sql = if self.to == DataType::Int64 { "BIGINT" } else { "BIGINT UNSIGNED" };
-        let fit = |sum: i128| {
-            let unfit = |_| ArrowError::ArithmeticOverflow(format!("a sum is {sum}, which does not fit {sql}"));
-            T::Native::try_from(sum).map_err(unfit)
+    fn narrowed(&self, sums: &ArrayRef) -> DfResult<ArrayRef> {
+        let options = CastOptions { safe: true, ..CastOptions::default() };
+        let narrowed = cast_with_options(sums, &self.to, &options)?;
+        if narrowed.null_count() == sums.null_count() {
+            return Ok(narrowed);
+        }
+        let lost = (0..sums.len()).find(|row| narrowed.is_null(*row) && sums.is_valid(*row));
+        let value = lost.map(|row| array_value_to_string(sums, row)).transpose()?.unwrap_or_default();
+        let sql = match &self.to {
+            DataType::Int64 => "BIGINT".to_owned(),
+            DataType::UInt64 => "BIGINT UNSIGNED".to_owned(),
+            DataType::Decimal128(digits, scale) => format!("DECIMAL({digits}, {scale})"),
+            other => other.to_string(),
         };
-        Ok(Arc::new(sums.as_primitive::<Decimal128Type>().try_unary::<_, T, _>(fit)?))
+        Err(ArrowError::ArithmeticOverflow(format!("a result is {value}, which does not fit {sql}")).into())
     }
 }
 
@@ -119,12 +126,7 @@ impl ScalarUDFImpl for Narrow {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DfResult<ColumnarValue> {
-        let sums = args.args[0].to_array(args.number_rows)?;
-        Ok(ColumnarValue::Array(match self.to {
-            DataType::Int64 => self.narrowed::<Int64Type>(&sums)?,
-            DataType::UInt64 => self.narrowed::<UInt64Type>(&sums)?,
-            ref other => return internal_err!("sum of integers as {other}"),
-        }))
+        Ok(ColumnarValue::Array(self.narrowed(&args.args[0].to_array(args.number_rows)?)?))
     }
 }
 
@@ -321,8 +323,8 @@ mod tests {
     use arrow::array::Int64Array;
 
     fn bigints(sums: &ArrayRef) -> DfResult<ArrayRef> {
-        let signature = Signature::exact(vec![WIDE], Volatility::Immutable);
-        Narrow { signature, to: DataType::Int64 }.narrowed::<Int64Type>(sums)
+        let signature = Signature::any(1, Volatility::Immutable);
+        Narrow { signature, to: DataType::Int64 }.narrowed(sums)
     }
 
     #[test]
@@ -334,7 +336,7 @@ mod tests {
         sums.update_batch(&[back], &[1], None, 3).unwrap();
         let result = sums.evaluate(EmitTo::All).unwrap();
         let error = bigints(&result).unwrap_err().to_string();
-        assert!(error.contains("a sum is 9223372036854775808, which does not fit BIGINT"), "{error}");
+        assert!(error.contains("a result is 9223372036854775808, which does not fit BIGINT"), "{error}");
         let rest = bigints(&result.slice(1, 2)).unwrap();
         assert_eq!(rest.as_primitive::<Int64Type>(), &Int64Array::from(vec![Some(i64::MAX - 4), None]));
     }

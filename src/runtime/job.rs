@@ -9,6 +9,7 @@ use arrow::compute::concat_batches;
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::collect;
+use datafusion::physical_plan::execution_plan::reset_plan_states;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
@@ -28,7 +29,7 @@ use crate::operators::aggregate::PartialAggregate;
 use crate::operators::chain::ResultChain;
 use crate::operators::failure;
 use crate::operators::fate::FateCounts;
-use crate::operators::graph::{AggregateSpec, NodeId, Operator, OperatorGraph, SourceSpec, StaticJoinSpec};
+use crate::operators::graph::{AggregateSpec, NodeId, Operator, OperatorGraph, SourceSpec};
 use crate::operators::judge::Judge;
 use crate::operators::ledger::Ledger;
 use crate::operators::merge::WindowMerge;
@@ -383,13 +384,13 @@ async fn start(
 ) -> Result<AbortHandle> {
     let JobSpec { graph, options, sink, recovered, paused, .. } = spec;
     let plan = Plan::of(&graph)?;
-    let prepares = plan.prepares(&graph, &options).await?;
+    let joins = static_joins(&graph, &options).await?;
+    let prepares = plan.prepares(&graph, &joins)?;
     let late = late_schema(&late_columns(&graph));
     let state = recovered.as_ref().map(|recovered| JobState::read(&recovered.state)).transpose()?;
     let facts = state.as_ref().map(|state| state.facts.clone());
     let told_w = facts.as_ref().map_or(watermark::NONE, |facts| facts.told_w);
     let (at_once, keeps_state) = (sink.wants_versions_at_once(), sink.keeps_state());
-    let joins = plan.result_joins(&graph, &options).await?;
     let mut results = plan.results(&graph, &joins, &options.memory)?;
     // A sink that takes versions at once keeps no epochs, and with them nothing that was refused.
     let keeps_refused = !at_once;
@@ -544,7 +545,7 @@ impl Plan {
     }
 
     /// One preparation per source: its row operators up to the window.
-    async fn prepares(&self, graph: &OperatorGraph, options: &JobOptions) -> Result<Vec<Arc<Prepare>>> {
+    fn prepares(&self, graph: &OperatorGraph, joins: &StaticJoins) -> Result<Vec<Arc<Prepare>>> {
         let target = match (self.window(graph), &self.layout) {
             (Some(spec), Some(layout)) => Target::Window { event_time: spec.event_time, layout: Arc::clone(layout) },
             _ => Target::Rows,
@@ -552,14 +553,14 @@ impl Plan {
         let mut prepares = Vec::new();
         for source in &self.sources {
             let Operator::Source(spec) = &graph.nodes[*source].operator else { continue };
-            let steps = self.steps(graph, *source, options).await?;
+            let steps = self.steps(graph, *source, joins)?;
             let schema = Arc::clone(&graph.nodes[*source].schema);
             prepares.push(Arc::new(Prepare::new(spec.clone(), schema, steps, target.clone())));
         }
         Ok(prepares)
     }
 
-    async fn steps(&self, graph: &OperatorGraph, source: usize, options: &JobOptions) -> Result<Vec<RowStep>> {
+    fn steps(&self, graph: &OperatorGraph, source: usize, joins: &StaticJoins) -> Result<Vec<RowStep>> {
         let mut steps = Vec::new();
         let mut at = source;
         loop {
@@ -572,28 +573,14 @@ impl Plan {
                 Operator::Rows(spec) => {
                     steps.push(RowStep::Rows(RowsOperator::new(spec.clone(), Arc::clone(&node.schema))));
                 }
-                Operator::StaticJoin(spec) => {
-                    steps.push(RowStep::Join(static_join(graph, next, spec, options).await?));
+                Operator::StaticJoin(_) => {
+                    let join = joins.get(&next).ok_or_else(|| Error::internal("a join whose table was not read"))?;
+                    steps.push(RowStep::Join(Arc::clone(join)));
                 }
                 _ => return Err(Error::internal("an operator over results below a window")),
             }
             at = next;
         }
-    }
-
-    /// Joins of the window's results with static tables.
-    async fn result_joins(
-        &self,
-        graph: &OperatorGraph,
-        options: &JobOptions,
-    ) -> Result<HashMap<NodeId, Arc<StaticJoin>>> {
-        let mut joins = HashMap::new();
-        for (i, node) in graph.nodes.iter().enumerate().skip(self.target + 1) {
-            if let Operator::StaticJoin(spec) = &node.operator {
-                joins.insert(i, static_join(graph, i, spec, options).await?);
-            }
-        }
-        Ok(joins)
     }
 
     fn worker_states(
@@ -623,12 +610,7 @@ impl Plan {
         (0..workers).map(state).collect()
     }
 
-    fn results(
-        &self,
-        graph: &OperatorGraph,
-        joins: &HashMap<NodeId, Arc<StaticJoin>>,
-        memory: &Memory,
-    ) -> Result<Results> {
+    fn results(&self, graph: &OperatorGraph, joins: &StaticJoins, memory: &Memory) -> Result<Results> {
         let (mut merge, mut chain) = (None, None);
         if let (Some(spec), Some(layout)) = (self.window(graph), &self.layout) {
             chain = Some(ResultChain::try_new(graph, self.target, joins)?);
@@ -663,17 +645,21 @@ impl Plan {
     }
 }
 
-/// The join at node `at`: reads its table.
-async fn static_join(
-    graph: &OperatorGraph,
-    at: NodeId,
-    spec: &Arc<StaticJoinSpec>,
-    options: &JobOptions,
-) -> Result<Arc<StaticJoin>> {
-    let batches = collect(Arc::clone(&spec.table), Arc::clone(&options.task_context)).await;
-    let table = concat_batches(&spec.table.schema(), &batches.map_err(failure)?).map_err(|e| failure(e.into()))?;
-    let schema = Arc::clone(&graph.nodes[at].schema);
-    StaticJoin::try_new(Arc::clone(spec), table, input_schema(graph, at), schema).map(Arc::new)
+type StaticJoins = HashMap<NodeId, Arc<StaticJoin>>;
+
+/// The joins of `graph` with static tables, each of which is read once, however many sources meet it.
+async fn static_joins(graph: &OperatorGraph, options: &JobOptions) -> Result<StaticJoins> {
+    let mut joins = HashMap::new();
+    for (at, node) in graph.nodes.iter().enumerate() {
+        let Operator::StaticJoin(spec) = &node.operator else { continue };
+        // A plan that has been executed gives nothing the next time, unless it is reset.
+        let table = reset_plan_states(Arc::clone(&spec.table)).map_err(failure)?;
+        let batches = collect(table, Arc::clone(&options.task_context)).await.map_err(failure)?;
+        let table = concat_batches(&spec.table.schema(), &batches).map_err(|e| failure(e.into()))?;
+        let join = StaticJoin::try_new(Arc::clone(spec), table, input_schema(graph, at), Arc::clone(&node.schema))?;
+        joins.insert(at, Arc::new(join));
+    }
+    Ok(joins)
 }
 
 /// Columns of the source rows that `v$late` of a view keeps: those every source of `graph` has, as the first declares them.

@@ -178,7 +178,7 @@ impl FileSource {
 
     fn check(&self) -> Result<()> {
         if self.format.is_text() {
-            self.text_format(Wanted { columns: vec![], zone: TimeZone::UTC })?;
+            self.text_format(Wanted { columns: vec![], asked: 0, zone: TimeZone::UTC })?;
         }
         Ok(())
     }

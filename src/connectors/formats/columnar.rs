@@ -44,7 +44,10 @@ pub(super) struct ColumnMatch {
 }
 
 impl ColumnMatch {
-    pub(super) fn new(name: Arc<str>, file: &Fields, declared: &[ColumnDefinition], wanted: Wanted) -> Self {
+    pub(super) fn new(name: Arc<str>, file: &Fields, declared: &[ColumnDefinition], mut wanted: Wanted) -> Self {
+        // Asked for or not, what may refuse a row is read; it comes after what was asked for.
+        let others = wanted.columns.split_off(wanted.asked);
+        wanted.columns.extend(others.into_iter().filter(|column| may_refuse(column, file)));
         let found: Vec<Option<usize>> = wanted.columns.iter().map(|c| convert::find(file, &c.name)).collect();
         let mut projection: Vec<usize> = found.iter().flatten().copied().collect();
         projection.sort_unstable();
@@ -67,6 +70,14 @@ impl ColumnMatch {
         batch.notes.ignored_fields = self.extra * records;
         Ok(batch)
     }
+}
+
+/// Whether a row of a file with the columns `file` may have no value for `column`.
+fn may_refuse(column: &ColumnDefinition, file: &Fields) -> bool {
+    let Some(at) = convert::find(file, &column.name) else { return column.not_null };
+    let (found, declared) = (file[at].data_type(), &column.data_type);
+    let same = found == declared || found.is_string() && declared.is_string();
+    !same || convert::holds_instants(declared) || column.not_null && file[at].is_nullable()
 }
 
 struct RowOrigin<'a> {

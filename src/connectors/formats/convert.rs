@@ -316,7 +316,7 @@ fn cast_checked(array: &ArrayRef, target: &DataType, errors: &mut RowErrors) -> 
     let options = CastOptions { safe: true, ..CastOptions::default() };
     let result = cast_with_options(array, target, &options).map_err(|e| cannot(array, target, e))?;
     let lossy = cuts_digits(array.data_type(), target);
-    if result.null_count() == array.null_count() && !lossy {
+    if result.null_count() == array.logical_null_count() && !lossy {
         return Ok(result);
     }
     let back = if lossy { cast(&result, array.data_type()).ok() } else { None };
@@ -324,7 +324,8 @@ fn cast_checked(array: &ArrayRef, target: &DataType, errors: &mut RowErrors) -> 
         return Ok(result);
     }
     let numeric = array.data_type().is_numeric() && target.is_numeric();
-    for row in (0..array.len()).filter(|row| array.is_valid(*row)) {
+    let nulls = array.logical_nulls();
+    for row in (0..array.len()).filter(|row| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(*row))) {
         let value = || arrow::util::display::array_value_to_string(array, row).unwrap_or_default();
         if result.is_null(row) {
             let reason = if numeric { RejectReason::Range } else { RejectReason::Type };

@@ -340,7 +340,7 @@ impl CsvFormat {
             .collect::<Result<_, arrow::error::ArrowError>>()
             .map_err(|e| Error::internal("a CSV file's columns changed while it was decoded").with_source(e))?;
         let columns = present().map(|(c, _)| c.clone()).collect();
-        let wanted = Wanted { columns, zone: self.wanted.zone.clone() };
+        let wanted = Wanted { columns, ..self.wanted.clone() };
         Ok((Isolated { good, bad: isolated.bad }, wanted, schema))
     }
 }

@@ -44,10 +44,15 @@ pub(crate) struct RowError {
     pub(crate) message: String,
 }
 
-/// The columns a reader decodes: the physical ones among those asked for, in that order.
+/// The columns a reader decodes: all physical ones, those asked for first.
+///
+/// A row is good if all its declared columns are, whichever of them a query asks for: else the same file would have other
+/// rows for every query. So the rest is decoded too, where it may refuse a row.
 #[derive(Debug, Clone)]
 pub(crate) struct Wanted {
     pub(crate) columns: Vec<ColumnDefinition>,
+    /// How many of them were asked for.
+    pub(crate) asked: usize,
     pub(crate) zone: TimeZone,
 }
 

@@ -146,5 +146,5 @@ fn an_integer_sum_never_wraps() {
     );
     let error = batch_rows(&format!("SELECT sum(v) AS total FROM {rows}")).expect_err("it does not fit");
     assert_eq!(error.kind(), crate::ErrorKind::Data);
-    assert!(error.message().contains("a sum is 9223372036854775808, which does not fit BIGINT"), "{error}");
+    assert!(error.message().contains("a result is 9223372036854775808, which does not fit BIGINT"), "{error}");
 }
