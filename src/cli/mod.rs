@@ -7,6 +7,7 @@
 
 pub mod args;
 pub mod exit;
+mod interrupt;
 mod log;
 pub mod output;
 mod pager;
@@ -24,8 +25,9 @@ use tokio::runtime::{Builder, Runtime};
 
 use self::args::{Args, Script};
 use self::exit::Exit;
+use self::interrupt::interrupted;
 use self::report::{Reporter, Style};
-use self::run::{Session, interrupted};
+use self::run::Session;
 use crate::engine::Engine;
 use crate::error::Result;
 
@@ -66,6 +68,10 @@ fn run(args: &Args, reporter: Reporter) -> Exit {
             return Exit::Statement(error.kind());
         }
     };
+    if let Err(error) = interrupt::listen() {
+        reporter.failure(&format!("cannot start threads: {error}"));
+        return Exit::Failed;
+    }
     let mut session = Session::new(engine, args, reporter);
     let exit = match &args.command {
         Some(command) => runtime.block_on(command.run(&session.engine, reporter)),

@@ -11,6 +11,7 @@ use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
 
 use super::args::{Args, Script};
 use super::exit::Exit;
+use super::interrupt::{apart, interrupted, rows_apart};
 use super::output::{Arrival, Format, elapsed, row_count, row_writer};
 use super::pager::{Destination, Pager};
 use super::progress::{JobWatch, Progress, summary};
@@ -29,8 +30,8 @@ pub enum Stop {
     Output(io::Error),
     /// Whoever read standard output has seen enough.
     OutputClosed,
-    /// Ctrl-C.
-    Interrupted,
+    /// Ctrl-C, and what had been shown until then.
+    Interrupted(Shown),
 }
 
 impl From<Error> for Stop {
@@ -164,8 +165,11 @@ impl Session {
                 Exit::Failed
             }
             Stop::OutputClosed => Exit::Done,
-            Stop::Interrupted => {
-                self.reporter.aside("stopped");
+            Stop::Interrupted(shown) => {
+                let before = if shown.rows > 0 { format!("{}, ", row_count(shown.rows)) } else { String::new() };
+                let after =
+                    if self.settings.timing { format!(" after {}", elapsed(shown.time)) } else { String::new() };
+                self.reporter.aside(&format!("{before}stopped{after}"));
                 Exit::Interrupted
             }
         }
@@ -173,6 +177,7 @@ impl Session {
 
     /// Waits until the jobs over bounded sources have ended, with a progress bar where one is wanted.
     async fn wait_for_bounded(&mut self) -> Result<(), Stop> {
+        let started = Instant::now();
         let mut progress = Progress::new(self.progress);
         let ended = {
             let work = self.engine.wait_for_bounded();
@@ -182,7 +187,7 @@ impl Session {
             loop {
                 tokio::select! {
                     ended = &mut work => break ended.map_err(Stop::from),
-                    () = &mut interrupt => break Err(Stop::Interrupted),
+                    () = &mut interrupt => break Err(Self::interrupted(0, started)),
                     () = tokio::time::sleep(Progress::TICK) => progress.draw(&self.engine.progress()),
                 }
             }
@@ -218,9 +223,13 @@ impl Session {
         // What there is and how it works is looked at in passing; a pager would be in the way.
         let paged = matches!(statement, Statement::Select(_) | Statement::Passthrough(_));
         let pager = self.settings.pager.clone().filter(|_| paged);
+        let engine = self.engine.clone();
         let outcome = tokio::select! {
-            outcome = self.engine.run(statement) => outcome?,
-            () = interrupted() => return Err(Stop::Interrupted),
+            outcome = apart(async move { engine.run(statement).await }) => outcome?,
+            () = interrupted() => {
+                self.reporter.after_interrupt();
+                return Err(Self::interrupted(0, started));
+            }
         };
         match outcome {
             Outcome::Done { tag, notices } => {
@@ -232,7 +241,7 @@ impl Session {
             }
             Outcome::Rows { schema, rows } => {
                 let mut unexplained = 0;
-                let rows = rows.map(|batch| batch.map_err(rows_error)).inspect_ok(|batch| {
+                let rows = rows_apart(rows.map(|batch| batch.map_err(rows_error))).inspect_ok(|batch| {
                     if verifies {
                         unexplained += unexplained_in(batch);
                     }
@@ -248,15 +257,15 @@ impl Session {
                 }
             }
             Outcome::Stream { schema, rows, stop } => {
-                let (shown, ended) = self.show(schema, rows, None, started, Some(&stop)).await;
+                let (shown, ended) = self.show(schema, rows_apart(rows), None, started, Some(&stop)).await;
                 stop.stop();
                 self.tell_count(shown, ended)
             }
         }
     }
 
-    /// Writes rows until they end or something stops them. A format's end is written, but for an answer that failed before
-    /// its first row: it was none.
+    /// Writes rows until they end or something stops them. A format's end is written, but for an answer that failed or was
+    /// stopped before its first row: it was none. A stream is stopped to end it, so that it had all its rows.
     async fn show(
         &self,
         schema: SchemaRef,
@@ -274,7 +283,7 @@ impl Session {
         let mut progress = Progress::new(self.progress && !self.rows_on_terminal());
         let ended = loop {
             if interrupt.as_mut().now_or_never().is_some() {
-                break Err(Stop::Interrupted);
+                break Err(Self::interrupted(count, started));
             }
             let next = match rows.next().now_or_never() {
                 Some(next) => next,
@@ -285,7 +294,7 @@ impl Session {
                     }
                     tokio::select! {
                         next = rows.next() => next,
-                        () = &mut interrupt => break Err(Stop::Interrupted),
+                        () = &mut interrupt => break Err(Self::interrupted(count, started)),
                         () = tokio::time::sleep(Progress::TICK) => {
                             progress.draw(job.and_then(StopHandle::progress).as_slice());
                             continue;
@@ -305,12 +314,16 @@ impl Session {
             }
         };
         progress.clear();
-        if matches!(ended, Err(Stop::Interrupted)) {
+        if matches!(ended, Err(Stop::Interrupted(_))) {
             self.reporter.after_interrupt();
         }
         // Before the pager, in which a person may stay for long.
         let shown = Shown { rows: count, time: started.elapsed() };
-        let is_answer = count > 0 || !matches!(ended, Err(Stop::Statement(_)));
+        let is_answer = match &ended {
+            Err(Stop::Statement(_)) => count > 0,
+            Err(Stop::Interrupted(_)) => count > 0 || job.is_some(),
+            _ => true,
+        };
         let closed = if is_answer { writer.finish(&mut out) } else { Ok(()) }.and_then(|()| out.finish());
         (shown, ended.and(closed.map_err(Stop::from)))
     }
@@ -320,8 +333,13 @@ impl Session {
         self.settings.format != Format::Null && io::stdout().is_terminal()
     }
 
+    /// Ctrl-C after `rows` rows of what was started then.
+    fn interrupted(rows: u64, started: Instant) -> Stop {
+        Stop::Interrupted(Shown { rows, time: started.elapsed() })
+    }
+
     fn tell_count(&self, shown: Shown, ended: Result<(), Stop>) -> Result<(), Stop> {
-        if matches!(ended, Ok(()) | Err(Stop::Interrupted | Stop::OutputClosed)) {
+        if matches!(ended, Ok(()) | Err(Stop::OutputClosed)) {
             self.reporter.aside(&self.with_time(row_count(shown.rows), shown.time));
         }
         ended
@@ -335,17 +353,11 @@ impl Session {
     }
 }
 
-/// How much of an answer was shown.
-struct Shown {
+/// How much of an answer was shown, and how long that took.
+#[derive(Debug, Clone, Copy)]
+pub struct Shown {
     rows: u64,
     time: Duration,
-}
-
-/// Resolves at the next Ctrl-C; never where signals cannot be heard.
-pub async fn interrupted() {
-    if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending::<()>().await;
-    }
 }
 
 /// Whether a statement reads or corrects what views hold, so that a script must wait for it to be complete. A streaming SELECT and

@@ -3,8 +3,8 @@
 use clap::Subcommand;
 
 use super::exit::Exit;
+use super::interrupt::interrupted;
 use super::report::Reporter;
-use super::run::interrupted;
 use crate::engine::Engine;
 use crate::time::format_us;
 

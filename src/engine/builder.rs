@@ -18,7 +18,7 @@ use super::{Engine, Inner};
 use crate::clock::{Clock, SystemClock};
 use crate::connectors::{ConnectorRegistry, Source, SourceDefinition};
 use crate::error::{Error, Result};
-use crate::plan::{BatchDecode, from_datafusion};
+use crate::plan::{BatchDecode, PausingJoins, from_datafusion};
 use crate::runtime::{Epochs, JobOptions, SpillFolder, TaskPool};
 use crate::state::Memory;
 use crate::storage::Storage;
@@ -244,7 +244,10 @@ impl EngineBuilder {
             runtime = runtime.with_memory_pool(Arc::new(FairSpillPool::new(bytes)));
         }
         let runtime = runtime.build_arc().map_err(from_datafusion)?;
-        let state = SessionStateBuilder::new_with_default_features().with_config(config).with_runtime_env(runtime);
+        let state = SessionStateBuilder::new_with_default_features()
+            .with_config(config)
+            .with_runtime_env(runtime)
+            .with_physical_optimizer_rule(Arc::new(PausingJoins));
         Ok(SessionContext::new_with_state(state.build()).enable_url_table())
     }
 }

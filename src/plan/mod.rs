@@ -34,6 +34,7 @@ mod leaf;
 mod optimize;
 mod ordered;
 mod own_aggregates;
+mod pauses;
 mod policy;
 mod refuse;
 mod replaced;
@@ -68,6 +69,7 @@ pub use self::batch_scan::{BatchDecode, RowsRead};
 pub use self::batch_windows::{PinnedInput, WindowRange};
 use self::error::external;
 pub use self::error::from_datafusion;
+pub use self::pauses::PausingJoins;
 pub use self::policy::policy_of;
 pub use self::source_table::{
     BatchInput, BatchStore, ColumnValue, SourceLimits, SourceTable, TableColumn, TableWatermark,

@@ -29,8 +29,9 @@ use self::commands::{COMMANDS, Command};
 use self::complete::{Names, SharedNames, SqlCompleter};
 use super::args::Args;
 use super::exit::Exit;
+use super::interrupt::interrupted;
 use super::pager::Pager;
-use super::run::{Reading, Session, Stop, interrupted, read_file};
+use super::run::{Reading, Session, read_file};
 use crate::engine::NameKind;
 
 const COMPLETION_MENU: &str = "completion";
@@ -293,7 +294,7 @@ impl Repl<'_> {
                 }
             });
             if stopped {
-                self.session.report(&text, Stop::Interrupted);
+                self.session.reporter.aside("stopped");
                 break;
             }
         }
