@@ -69,6 +69,19 @@ impl fmt::Display for Position {
     }
 }
 
+/// The one of `candidates` that `found` is by a slip of the keyboard, for a hint; the first of several, `None` if there is none.
+pub(crate) fn nearest<'c>(found: &str, candidates: &[&'c str]) -> Option<&'c str> {
+    let slips_max = match found.chars().count() {
+        0..=2 => return None,
+        3..=4 => 1,
+        5..=8 => 2,
+        _ => 3,
+    };
+    let slips = |candidate: &str| strsim::osa_distance(&found.to_lowercase(), &candidate.to_lowercase());
+    let near = candidates.iter().map(|candidate| (slips(candidate), *candidate));
+    near.filter(|(slips, _)| (1..=slips_max).contains(slips)).min_by_key(|(slips, _)| *slips).map(|(_, near)| near)
+}
+
 /// An error with its kind, text, optional SQL position, optional hint, and cause.
 ///
 /// `Display` prints the text and the position, not the cause: the edge (CLI, server) prints the chain once.
@@ -115,6 +128,15 @@ impl Error {
     pub fn at(mut self, position: Position) -> Self {
         self.0.position = Some(position);
         self
+    }
+
+    /// Says where it happened, unless that is known more exactly.
+    #[must_use]
+    pub(crate) fn or_at(self, position: Option<Position>) -> Self {
+        match (self.position(), position) {
+            (None, Some(position)) => self.at(position),
+            _ => self,
+        }
     }
 
     /// Says what would work instead. One sentence, no full stop.

@@ -12,7 +12,7 @@ use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, Tim
 use jiff::tz::TimeZone;
 
 use super::Options;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, nearest};
 
 /// A column as declared, computed columns left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -168,9 +168,13 @@ impl<'a> OptionReader<'a> {
     /// `Invalid` if it is missing.
     pub fn required(&mut self, names: &[&'static str]) -> Result<&'a str> {
         let name = names[0];
-        self.text(names)?.ok_or_else(|| {
-            Error::invalid(format!("source `{}` needs the option '{name}'", self.definition.name))
-                .with_hint(format!("add {name} = '…' to WITH ( … )"))
+        if let Some(text) = self.text(names)? {
+            return Ok(text);
+        }
+        let missing = || Error::invalid(format!("source `{}` needs the option '{name}'", self.definition.name));
+        Err(match self.mistyped(name) {
+            Some(mistyped) => mistyped,
+            None => missing().with_hint(format!("add {name} = '…' to WITH ( … )")),
         })
     }
 
@@ -239,14 +243,16 @@ impl<'a> OptionReader<'a> {
     pub fn mistyped(&self, name: &'static str) -> Option<Error> {
         let unknown =
             |given: &&String| !self.known.contains(given.as_str()) && !ENGINE_OPTIONS.contains(&given.as_str());
-        let near = |given: &&String| guess(given, &[name]).is_some();
+        let near = |given: &&String| nearest(given, &[name]).is_some();
         let given = self.definition.options.keys().filter(unknown).find(near)?;
         Some(with_guess(self.no_option(given), given, &[name]))
     }
 
     fn no_option(&self, name: &str) -> Error {
-        let connector = self.definition.options.get("connector").map_or("", String::as_str);
-        Error::invalid(format!("connector '{connector}' has no option '{name}'"))
+        Error::invalid(match self.definition.options.get("connector") {
+            Some(connector) => format!("connector '{connector}' has no option '{name}'"),
+            None => format!("source `{}` has an option '{name}', which there is not", self.definition.name),
+        })
     }
 
     /// Refuses options nobody asked for.
@@ -261,8 +267,8 @@ impl<'a> OptionReader<'a> {
             }
             let error = self.no_option(name);
             let names: Vec<&str> = self.known.iter().chain(ENGINE_OPTIONS).copied().collect();
-            return Err(match guess(name, &names) {
-                Some(_) => with_guess(error, name, &names),
+            return Err(match nearest(name, &names) {
+                Some(near) => error.with_hint(format!("did you mean '{near}'?")),
                 None => error.with_hint(format!("it has {}", names.join(", "))),
             });
         }
@@ -275,32 +281,10 @@ fn bad_value(name: &str, text: &str, expected: &str) -> Error {
 }
 
 fn with_guess(error: Error, text: &str, names: &[&str]) -> Error {
-    match guess(text, names) {
+    match nearest(text, names) {
         Some(name) => error.with_hint(format!("did you mean '{name}'?")),
         None => error,
     }
-}
-
-/// The name nearest to `text`, if one is near enough to be a slip.
-pub(crate) fn guess<'n>(text: &str, names: &[&'n str]) -> Option<&'n str> {
-    let near = |name: &&&'n str| edit_distance(&text.to_lowercase(), name);
-    let best = names.iter().min_by_key(near)?;
-    (near(&best) <= 1 + text.chars().count() / 4).then_some(*best)
-}
-
-fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, cb) in b.iter().enumerate() {
-            let change = diagonal + usize::from(ca != *cb);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 /// A length of time such as `250 ms`, `1s` or `5 minutes`.

@@ -38,6 +38,7 @@ pub(crate) mod testing;
 pub use coverage::{Compared, Coverage, CoveredFile};
 pub use definition::{ColumnDefinition, SourceDefinition};
 pub use file::FileSource;
+pub(crate) use file::near_file;
 pub use generator::GeneratorSource;
 pub use location::BatchLocation;
 pub use memory::MemorySource;

@@ -23,11 +23,10 @@ use futures::stream::FuturesOrdered;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
-use super::definition::guess;
 use super::file::value_in_folder;
 use super::formats::Wanted;
 use super::{ColumnDefinition, DecodeJob, Notes, Offsets, Position, ReadOptions, SourceBatch, SplitEvent, SplitReader};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, nearest};
 use crate::time::{Unit, unit_hint};
 
 /// Metadata keys a column can be declared with.
@@ -163,7 +162,7 @@ impl Shape {
         for column in columns {
             let Some(key) = column.metadata.as_deref().filter(|key| !METADATA_KEYS.contains(key)) else { continue };
             let error = Error::invalid(format!("column `{}`: there is no metadata '{key}'", column.name));
-            return Err(match guess(key, METADATA_KEYS) {
+            return Err(match nearest(key, METADATA_KEYS) {
                 Some(near) => error.with_hint(format!("did you mean '{near}'?")),
                 None => error.with_hint(format!("there are {}", METADATA_KEYS.join(", "))),
             });

@@ -7,9 +7,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use super::definition::guess;
 use super::{FileSource, GeneratorSource, PushSource, Source, SourceDefinition, StdinSource};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, nearest};
 
 /// Makes a source from its definition. It may look at files to learn their columns, and starts nothing.
 pub type SourceFactory = Arc<dyn Fn(&SourceDefinition) -> Result<Arc<dyn Source>> + Send + Sync>;
@@ -75,7 +74,7 @@ impl ConnectorRegistry {
             Some(factory) => factory(definition),
             None => {
                 let names: Vec<&str> = self.names().collect();
-                let hint = match guess(&name, &names) {
+                let hint = match nearest(&name, &names) {
                     Some(near) => format!("did you mean '{near}'?"),
                     None => format!("connectors are {}", names.join(", ")),
                 };

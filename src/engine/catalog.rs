@@ -363,8 +363,11 @@ impl CatalogView for EngineCatalog {
                     .with_hint(format!("it works on the view itself: {view} FOR SYSTEM_TIME AS OF …")));
             }
             (Some(suffix), None) => {
-                return Err(Error::invalid(format!("view `{view}` has no relation `${suffix}`"))
-                    .with_hint("there are $final, $history, $windows and $late"));
+                let hint = match entry.sources.first().filter(|_| suffix == "rejects") {
+                    Some(source) => format!("rejected rows belong to the source: `{source}$rejects`"),
+                    None => "there are $final, $history, $windows and $late".to_owned(),
+                };
+                return Err(Error::invalid(format!("view `{view}` has no relation `${suffix}`")).with_hint(hint));
             }
         };
         entry.reader.provider(read).map(Some)

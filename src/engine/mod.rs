@@ -61,7 +61,7 @@ pub use view::JobProgress;
 pub use crate::plan::from_datafusion as rows_error;
 
 use crate::connectors::{PushHandle, PushSource};
-use crate::error::{Error, ErrorKind, Position, Result};
+use crate::error::{Error, ErrorKind, Position, Result, nearest};
 use crate::plan::{Planner, from_datafusion};
 use crate::results::{Since, Subscription};
 use crate::runtime::{JobHandle, JobOptions};
@@ -197,20 +197,12 @@ impl Engine {
     /// `error` with what the engine knows and the planner does not: where the statement is, and what names there are.
     fn explained(&self, error: Error, statement: Option<Position>) -> Error {
         let error = match unknown_table(&error) {
-            Some(name) => {
-                let mut unknown = self.unknown("table, view or source", name);
-                if let Some(position) = error.position() {
-                    unknown = unknown.at(position);
-                }
-                unknown
-            }
+            Some(name) if self.inner.catalog.definition(name).is_some() => computed(name).or_at(error.position()),
+            Some(name) => self.unknown("table, view or source", name).or_at(error.position()),
             None => error,
         };
         let is_about_text = matches!(error.kind(), ErrorKind::Syntax | ErrorKind::Invalid | ErrorKind::Unsupported);
-        match statement {
-            Some(position) if is_about_text && error.position().is_none() => error.at(position),
-            _ => error,
-        }
+        if is_about_text { error.or_at(statement) } else { error }
     }
 
     async fn run_statement(&self, statement: Statement) -> Result<Outcome> {
@@ -440,10 +432,31 @@ impl Engine {
             return error.with_hint(format!("there is a {what} of that name"));
         }
         let names: Vec<&str> = relations.iter().map(|(known, _)| known.as_str()).collect();
-        match crate::connectors::definition::guess(name, &names) {
-            Some(near) => error.with_hint(format!("did you mean `{near}`?")),
-            None => error.with_hint("SHOW SOURCES, SHOW VIEWS and SHOW TABLES list what there is"),
-        }
+        let hint = match nearest(name, &names) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => match self.elsewhere(name).or_else(|| file_hint(name)) {
+                Some(hint) => hint,
+                None => "SHOW SOURCES, SHOW VIEWS and SHOW TABLES list what there is".to_owned(),
+            },
+        };
+        error.with_hint(hint)
+    }
+
+    /// Where what `source$relation` asks for is: refused rows belong to the views.
+    fn elsewhere(&self, name: &str) -> Option<String> {
+        let (source, relation) = name.rsplit_once('$')?;
+        self.inner.catalog.source_entry(source)?;
+        let of_views: Vec<String> =
+            self.inner.catalog.readers_of(source).into_iter().map(|(view, _)| format!("{view}${relation}")).collect();
+        let is_of_views = ["late", "final", "history", "windows"].contains(&relation) && !of_views.is_empty();
+        Some(match is_of_views {
+            true => {
+                format!("a source has `{source}$rejects`; ${relation} belongs to its views: {}", of_views.join(", "))
+            }
+            false => {
+                format!("a source has `{source}$rejects` alone; $final, $history, $windows and $late belong to views")
+            }
+        })
     }
 
     fn next_query(&self) -> u64 {
@@ -460,7 +473,30 @@ impl Engine {
 
 /// The name in DataFusion's `table 'x' not found`.
 fn unknown_table(error: &Error) -> Option<&str> {
-    error.message().strip_prefix("table '")?.strip_suffix("' not found")
+    let name = error.message().strip_prefix("table '")?.strip_suffix("' not found")?;
+    Some(name.strip_prefix("datafusion.public.").unwrap_or(name))
+}
+
+/// The error of a statement that changes a table, where `name` is one of ours.
+fn computed(name: &str) -> Error {
+    Error::unsupported(format!("`{name}` is no table: it follows from rows, which this statement cannot change"))
+        .with_hint(
+            "a view is corrected by late rows, REPROCESS, FINALIZE and ROLLBACK; rows of a source come from outside",
+        )
+}
+
+/// What to do about a name that looks like a file's.
+fn file_hint(name: &str) -> Option<String> {
+    if !name.contains(['.', '/']) {
+        return None;
+    }
+    if std::path::Path::new(name).exists() {
+        return Some(format!(
+            "files named .csv, .json, .parquet, .arrow or .avro are read by their name; a source reads this one: \
+             CREATE SOURCE … WITH (connector = 'file', path = '{name}')"
+        ));
+    }
+    crate::connectors::near_file(name)
 }
 
 fn unknown(kind: &str, name: &str) -> Error {

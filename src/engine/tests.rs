@@ -631,13 +631,79 @@ async fn a_name_there_is_not_is_answered_with_the_one_that_may_be_meant() {
         ("SUBSCRIBE orders", "no view `orders`", "there is a source of that name"),
         ("INSERT INTO orders VALUES ('x', 'y', 'z')", "a value does not fit its column: column=`ts`", ""),
         ("SELECT count(*) FROM orders WHERE k = \"order.placed\"", "no column", "single quotes"),
-        ("SELECT sum(k) FROM orders", "no function sum(Utf8View)", "cast the argument"),
+        ("SELECT sum(k) FROM orders", "no function sum(VARCHAR)", "cast the argument"),
     ] {
         let error = engine.execute(sql).await.map(|_| ()).unwrap_err();
         assert!(error.message().contains(message), "{sql}: {error}");
         assert!(error.hint().unwrap_or_default().contains(hint), "{sql}: {:?}", error.hint());
         assert!(error.position().is_some(), "{sql}: {error}");
     }
+    engine.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_error_says_what_to_write_and_where() {
+    let engine = engine().await;
+    done(&engine, ORDERS).await.unwrap();
+    done(&engine, &format!("CREATE MATERIALIZED VIEW v AS {COUNT}")).await.unwrap();
+    for (sql, message, hint, column) in [
+        ("SELECT kk FROM orders", "no column `kk`", "there are ts, k, v", 8),
+        ("SELECT _version FROM v$history ORDER BY version", "no column `version`", "did you mean `_version`?", 41),
+        (
+            "SELECT k, v, count(*) FROM orders GROUP BY k EMIT CHANGES",
+            "`v` in SELECT is neither",
+            "add it to GROUP BY",
+            11,
+        ),
+        (
+            "SELECT count(*) FROM TUMBLE(orders, tt, INTERVAL '1 hour') GROUP BY window_end",
+            "no column `tt`",
+            "DESCRIPTOR(ts)",
+            37,
+        ),
+        (
+            "SELECT count(*) FROM TUMBLE(orders, ts, '1 hour') GROUP BY window_end",
+            "an interval",
+            "write INTERVAL '1 hour'",
+            41,
+        ),
+        ("SELECT count(*) FROM orders EMIT CHANGES", "without a window", "TUMBLE(TABLE orders, DESCRIPTOR(ts)", 1),
+        ("SELECT * FROM v FOR SYSTEM_TIME AS OF TIMESTAMP '2200-01-01'", "in the future", "", 49),
+        ("SELECT * FROM v FOR SYSTEM_TIME AS OF 'noon'", "not a time", "write it as 2024-01-15", 39),
+        ("SELECT * FROM v WHERE window_start = '2024-03-30 21:00'", "not a time: '2024-03-30 21:00'", "seconds too", 1),
+        ("SELECT * FROM v$rejects", "no relation `$rejects`", "`orders$rejects`", 15),
+        ("SELECT * FROM orders$late", "`orders$late`", "belongs to its views: v$late", 15),
+        ("DELETE FROM v", "`v` is no table", "REPROCESS", 1),
+        ("DROP VIEW v", "`v` is a materialized view, and no view", "DROP MATERIALIZED VIEW v", 11),
+        ("DROP TABLE v", "`v` is a materialized view, and no table", "DROP MATERIALIZED VIEW v", 12),
+        ("DROP MATERIALIZED VIEW orders", "`orders` is a source", "DROP SOURCE orders", 24),
+        ("SELECT * FROM 'Cargo.tml'", "`Cargo.tml`", "did you mean 'Cargo.toml'?", 1),
+    ] {
+        let error = engine.execute(sql).await.map(|_| ()).unwrap_err();
+        assert!(error.message().contains(message), "{sql}: {error}");
+        assert!(error.hint().unwrap_or_default().contains(hint), "{sql}: {:?}", error.hint());
+        assert_eq!(error.position().map(|at| at.column), Some(column), "{sql}");
+        assert!(std::error::Error::source(&error).is_none(), "{sql}: what is said twice: {error:?}");
+    }
+    for (options, message, hint) in [
+        ("conector = 'push'", "'conector'", "did you mean 'connector'?"),
+        ("connector = 'file', pth = 'a.json'", "'pth'", "did you mean 'path'?"),
+    ] {
+        let sql = format!("CREATE SOURCE o (ts TIMESTAMP, WATERMARK FOR ts AS ts) WITH ({options})");
+        let error = engine.execute(&sql).await.map(|_| ()).unwrap_err();
+        assert!(error.message().contains(message) && error.hint() == Some(hint), "{sql}: {error:?}");
+    }
+    for (watermark, message, hint) in [
+        ("WATERMARK FOR ts AS ts - '5 minutes'", "TIMESTAMP - VARCHAR", "INTERVAL '5 minutes'"),
+        ("WATERMARK FOR k AS k", "`k`, which is VARCHAR", "declare it TIMESTAMP: a text"),
+    ] {
+        let sql = format!("CREATE SOURCE o (ts TIMESTAMP, k VARCHAR, {watermark}) WITH (connector = 'push')");
+        let error = engine.execute(&sql).await.map(|_| ()).unwrap_err();
+        assert!(error.message().contains(message), "{sql}: {error}");
+        assert!(error.hint().unwrap_or_default().contains(hint), "{sql}: {:?}", error.hint());
+    }
+    let error = engine.execute("SHOW HISTORY v").await.map(|_| ()).unwrap_err();
+    assert!(error.message().contains("`history v`") && error.hint().is_some_and(|hint| hint.contains("$history")));
     engine.shutdown().await.unwrap();
 }
 

@@ -7,8 +7,8 @@ use futures::FutureExt;
 
 use super::{Engine, Inner, Outcome};
 use crate::connectors::Options;
-use crate::connectors::definition::{guess, parse_duration};
-use crate::error::{Error, ErrorKind, Result};
+use crate::connectors::definition::parse_duration;
+use crate::error::{Error, ErrorKind, Result, nearest};
 use crate::results::Upkeep;
 use crate::runtime::{Again, Epochs, repeat};
 use crate::sql::statement::{Maintenance, Spanned};
@@ -94,7 +94,7 @@ pub(super) fn upkeep_of(options: &Options) -> Result<Upkeep> {
             }
             _ => {
                 let error = Error::invalid(format!("a view has no option '{name}'"));
-                return Err(match guess(name, OPTIONS) {
+                return Err(match nearest(name, OPTIONS) {
                     Some(known) => error.with_hint(format!("did you mean '{known}'?")),
                     None => error.with_hint(format!("it has {}", OPTIONS.join(", "))),
                 });

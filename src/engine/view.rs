@@ -12,7 +12,7 @@ use crate::checkpoint::StateFiles;
 use crate::connectors::{BatchLocation, Notes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::operators::graph::{Operator, OperatorGraph};
-use crate::plan::Planner;
+use crate::plan::{Planner, from_datafusion};
 use crate::results::{SharedWriter, ViewTable, ViewWriter, remove_view};
 use crate::runtime::{JobHandle, late_columns};
 use crate::sql::statement::{CreateMaterializedView, CreateSource, DropKind, Spanned};
@@ -315,29 +315,38 @@ impl Engine {
 
     pub(super) async fn drop(&self, kind: DropKind, if_exists: bool, name: Spanned<String>) -> Result<Outcome> {
         let catalog = &self.inner.catalog;
-        let is_broken = catalog.broken(&name.node).is_some();
-        let (what, known) = match kind {
-            DropKind::Source => ("source", is_broken || catalog.source_entry(&name.node).is_some()),
-            DropKind::MaterializedView => ("view", is_broken || catalog.view_entry(&name.node).is_some()),
-            DropKind::View => {
-                ("view", is_broken || catalog.has_macro(&name.node) || catalog.view_entry(&name.node).is_some())
-            }
+        let what = match kind {
+            DropKind::Source => "SOURCE",
+            DropKind::MaterializedView => "MATERIALIZED VIEW",
+            DropKind::View => "VIEW",
+            DropKind::Table => "TABLE",
             DropKind::Schedule => return self.drop_schedule(if_exists, &name).await,
-            DropKind::Table if catalog.definition(&name.node).is_some() => ("table", true),
-            DropKind::Table => {
-                let dropped = self.inner.context.deregister_table(name.node.as_str());
-                let dropped = dropped.map_err(crate::plan::from_datafusion)?.is_some();
+        };
+        let known = match catalog.source_entry(&name.node) {
+            // Flink declares sources with CREATE TABLE.
+            Some(_) => Some(if kind == DropKind::Table { "TABLE" } else { "SOURCE" }),
+            None if catalog.view_entry(&name.node).is_some() => Some("MATERIALIZED VIEW"),
+            None if catalog.has_macro(&name.node) => Some("VIEW"),
+            // Nobody knows what it was.
+            None if catalog.broken(&name.node).is_some() => Some(what),
+            None => None,
+        };
+        match known {
+            Some(known) if known == what => {}
+            Some(known) => {
+                let message = format!("`{}` is a {}, and no {}", name.node, known.to_lowercase(), what.to_lowercase());
+                let kept = if known == "MATERIALIZED VIEW" { ", with all it has published" } else { "" };
+                let hint = format!("DROP {known} {} drops it{kept}", name.node);
+                return Err(Error::invalid(message).at(name.position).with_hint(hint));
+            }
+            None => {
+                let dropped = || self.inner.context.deregister_table(name.node.as_str()).map_err(from_datafusion);
+                let dropped = kind == DropKind::Table && dropped()?.is_some();
                 return match dropped || if_exists {
-                    true => Ok(Outcome::done("DROP TABLE")),
-                    false => Err(self.unknown("table", &name.node).at(name.position)),
+                    true => Ok(Outcome::done(format!("DROP {what}"))),
+                    false => Err(self.unknown(&what.to_lowercase(), &name.node).at(name.position)),
                 };
             }
-        };
-        if !known {
-            return match if_exists {
-                true => Ok(Outcome::done(format!("DROP {}", what.to_uppercase()))),
-                false => Err(self.unknown(what, &name.node).at(name.position)),
-            };
         }
         let readers = self.readers(&name.node)?;
         if let Some((reader, _)) = readers.first() {
@@ -354,7 +363,7 @@ impl Engine {
             .with_hint("drop the schedule first"));
         }
         self.remove(&name.node).await?;
-        Ok(Outcome::done(format!("DROP {}", what.to_uppercase())))
+        Ok(Outcome::done(format!("DROP {what}")))
     }
 
     async fn remove(&self, name: &str) -> Result<()> {

@@ -7,11 +7,12 @@ use datafusion::common::Column;
 use datafusion::execution::context::ExecutionProps;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::utils::conjunction;
-use datafusion::logical_expr::{Aggregate, Expr};
+use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::LoweredAggregateBuilder;
 use datafusion::physical_expr::expressions::Column as PhysicalColumn;
 
+use super::batch::source_of;
 use super::chain::{Chain, PendingWindow, Role, Slot, Stage, bound, without_alias};
 use super::error::from_datafusion;
 use super::source_table::compile;
@@ -115,13 +116,15 @@ impl Lowering<'_> {
 
     fn without_window(&mut self, aggregate: &Aggregate, chain: &Chain) -> Result<Chain> {
         match chain.stage {
-            Stage::Rows => Err(Error::unsupported(
-                "aggregate over a stream without a window: it would never be complete",
-            )
-            .with_hint(
-                "read FROM TUMBLE(TABLE source, DESCRIPTOR(event_time), INTERVAL '1 minute') and add window_start, \
-                     window_end to GROUP BY",
-            )),
+            Stage::Rows => {
+                let (source, time) = read_below(&aggregate.input).unwrap_or(("source".into(), "ts".into()));
+                let hint = format!(
+                    "read FROM TUMBLE(TABLE {source}, DESCRIPTOR({time}), INTERVAL '1 minute') and add window_start, \
+                     window_end to GROUP BY"
+                );
+                let message = "aggregate over a stream without a window: it would never be complete";
+                Err(Error::unsupported(message).with_hint(hint))
+            }
             Stage::Results => Err(Error::unsupported(format!(
                 "aggregate `{}` over the results of a window",
                 aggregate.aggr_expr.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
@@ -129,6 +132,16 @@ impl Lowering<'_> {
             .with_hint("put a second window over the results, or compute it when reading the view")),
         }
     }
+}
+
+/// The name of a source that `plan` reads, and of its event time.
+fn read_below(plan: &LogicalPlan) -> Option<(String, String)> {
+    if let LogicalPlan::TableScan(scan) = plan {
+        let source = source_of(scan)?;
+        let time = source.columns()[source.watermark()?.column].field.name().clone();
+        return Some((source.name().to_owned(), time));
+    }
+    plan.inputs().into_iter().find_map(read_below)
 }
 
 /// A group key that is no window column.

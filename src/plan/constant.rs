@@ -34,10 +34,12 @@ pub(super) fn value(expr: Expr, state: &SessionState) -> Result<ScalarValue> {
 
 /// The instant a constant expression stands for, µs.
 pub(super) fn instant(expr: Expr, state: &SessionState) -> Result<i64> {
-    let shown = match &expr {
-        Expr::Literal(ScalarValue::Utf8(Some(text)), _) => format!("'{text}'"),
-        expr => expr.to_string(),
-    };
+    if let Expr::Literal(value, _) = &expr
+        && let Some(Some(text)) = value.try_as_str()
+    {
+        return Ok(crate::time::parse_time(text, &jiff::tz::TimeZone::UTC)?);
+    }
+    let shown = expr.to_string();
     match value(expr, state)?.cast_to(&instant_type()) {
         Ok(ScalarValue::TimestampMicrosecond(Some(us), _)) => Ok(us),
         _ => Err(Error::invalid(format!("expected a time, found `{shown}`"))

@@ -20,14 +20,15 @@ use datafusion::logical_expr::planner::{
 };
 use datafusion::logical_expr::{AggregateUDF, Expr, HigherOrderUDF, LogicalPlan, ScalarUDF, TableSource, WindowUDF};
 use datafusion::sql::planner::{ParserOptions, SqlToRel, object_name_to_table_reference};
-use datafusion::sql::sqlparser::ast::{self, ObjectName, TableFactor, TableVersion};
+use datafusion::sql::sqlparser::ast::{self, ObjectName, Spanned as _, TableFactor, TableVersion};
 use futures::future::BoxFuture;
 
 use super::CatalogView;
 use super::error::{external, from_datafusion};
 use super::types::InstantTypes;
 use super::{group_window, window_call};
-use crate::error::{Error, Result};
+use crate::error::{Error, Position, Result};
+use crate::sql::position_of;
 use crate::sql::walk::{Look, Step, look};
 
 /// Where relations that tell of the engine itself are.
@@ -48,17 +49,48 @@ pub(super) fn query_to_plan<'a>(
             return Err(Error::invalid("views refer to each other in a circle, or too deep"));
         }
         let mut context = QueryContext::new(state);
-        for relation in relations_of(query)? {
-            context.resolve(&relation, catalog, depth).await?;
+        let relations = relations_of(query)?;
+        for relation in &relations {
+            context.resolve(relation, catalog, depth).await.map_err(|error| error.or_at(relation.position))?;
         }
-        let mut query = query.clone();
-        let calls = group_window::mark(&mut query)?;
-        let statement = ast::Statement::Query(Box::new(query));
+        let mut marked = query.clone();
+        let calls = group_window::mark(&mut marked)?;
+        let statement = ast::Statement::Query(Box::new(marked));
         let plan = SqlToRel::new_with_options(&context, parser_options(state))
             .statement_to_plan(datafusion::sql::parser::Statement::Statement(Box::new(statement)))
-            .map_err(from_datafusion)?;
+            .map_err(|error| located(from_datafusion(error), query, &relations))?;
         group_window::assign(plan, &calls)
     })
+}
+
+/// `error` with the place of the name it is about, where DataFusion did not note it.
+fn located(error: Error, query: &ast::Query, relations: &[Relation]) -> Error {
+    struct Named<'a>(&'a str, Option<Position>);
+    impl Look for Named<'_> {
+        fn expr(&mut self, expr: &ast::Expr) -> Step {
+            let last = match expr {
+                ast::Expr::Identifier(name) => Some(name),
+                ast::Expr::CompoundIdentifier(names) => names.last(),
+                _ => None,
+            };
+            match last.filter(|name| name.value.eq_ignore_ascii_case(self.0)) {
+                // The last: what is selected is found by DataFusion, and it does not note what rows are ordered by.
+                Some(name) => self.1 = position_of(name.span).or(self.1),
+                None => {}
+            }
+            Step::Continue(())
+        }
+    }
+    let quoted = |quote: char| error.message().split(quote).nth(1).unwrap_or_default().to_owned();
+    let table = relations.iter().find(|relation| relation.name.to_string() == quoted('\''));
+    let column = quoted('`');
+    let mut named = Named(column.rsplit('.').next().unwrap_or_default(), None);
+    let place = match table {
+        Some(table) => table.position,
+        None if error.position().is_none() => look(query, &mut named).ok().and(named.1),
+        None => None,
+    };
+    error.or_at(place)
 }
 
 /// Plans one expression over `schema`, for computed columns and watermarks.
@@ -99,17 +131,20 @@ fn parser_options(state: &SessionState) -> ParserOptions {
 struct Relation {
     name: TableReference,
     as_of: Option<ast::Expr>,
+    /// Where it is named, or the time it is asked at.
+    position: Option<Position>,
 }
 
 fn relations_of(query: &ast::Query) -> Result<Vec<Relation>> {
     struct Names(Vec<Relation>, BTreeSet<String>);
     impl Names {
         fn add(&mut self, name: &ObjectName, as_of: Option<ast::Expr>) -> Step {
+            let position = position_of(as_of.as_ref().map_or_else(|| name.span(), ast::Spanned::span));
             match object_name_to_table_reference(name.clone(), true) {
                 Ok(name) => {
                     let key = versioned_name(&name, as_of.as_ref());
                     if self.1.insert(key) {
-                        self.0.push(Relation { name, as_of });
+                        self.0.push(Relation { name, as_of, position });
                     }
                     Step::Continue(())
                 }

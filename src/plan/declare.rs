@@ -17,7 +17,7 @@ use datafusion::sql::sqlparser::ast;
 
 use super::checked;
 use super::context::{expr_to_logical, type_of};
-use super::error::from_datafusion;
+use super::error::{from_datafusion, with_sql_types};
 use super::policy::micros;
 use super::refuse::impure;
 use super::source_table::without_qualifiers;
@@ -25,7 +25,7 @@ use super::window_node::instant_type;
 use super::{ColumnValue, Planner, SourceLimits, SourceTable, TableColumn, TableWatermark};
 use crate::connectors::definition::{ColumnDefinition, SourceDefinition, parse_duration};
 use crate::connectors::{Boundedness, Options, Source};
-use crate::error::{Error, Position, Result};
+use crate::error::{Error, Position, Result, nearest};
 use crate::sql::statement::{ColumnKind, CreateSource, Interval, Spanned, Watermark, WatermarkStrategy};
 use crate::time::HOUR_US;
 use crate::watermark::{Strategy, WatermarkSpec};
@@ -223,14 +223,19 @@ fn watermark(declared: &Watermark, columns: &[TableColumn], state: &SessionState
     let name = &declared.column.node;
     let column = index_of(columns, &declared.column)?;
     if columns[column].field.data_type() != &instant_type() {
-        return Err(Error::invalid(format!(
-            "WATERMARK FOR `{name}`, which is {} and no TIMESTAMP",
-            columns[column].field.data_type()
-        ))
-        .with_hint(
-            "declare it TIMESTAMP(0), (3), (6) or (9) if it holds seconds, ms, µs or ns; or compute a column from it",
-        )
-        .at(declared.column.position));
+        let data_type = columns[column].field.data_type();
+        let hint = match data_type {
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
+                "declare it TIMESTAMP: a text such as 2024-01-15T10:00:00Z is read as the time it is; or compute a column from it"
+            }
+            _ => {
+                "declare it TIMESTAMP(0), (3), (6) or (9) if it holds seconds, ms, µs or ns; or compute a column from it"
+            }
+        };
+        let found = with_sql_types(&data_type.to_string());
+        return Err(Error::invalid(format!("WATERMARK FOR `{name}`, which is {found} and no TIMESTAMP"))
+            .with_hint(hint)
+            .at(declared.column.position));
     }
     let schema = DFSchema::try_from(schema_of(columns)).map_err(from_datafusion)?;
     let watermark_expr = |sql: &Spanned<ast::Expr>| watermark_expr(sql, name, &schema, state);
@@ -310,9 +315,11 @@ fn is_ahead(expr: &Expr, state: &SessionState) -> Result<bool> {
 fn index_of(columns: &[TableColumn], name: &Spanned<String>) -> Result<usize> {
     columns.iter().position(|c| c.field.name() == &name.node).ok_or_else(|| {
         let names: Vec<&str> = columns.iter().map(|c| c.field.name().as_str()).collect();
-        Error::invalid(format!("the source has no column `{}`", name.node))
-            .with_hint(format!("it has {}", names.join(", ")))
-            .at(name.position)
+        let hint = match nearest(&name.node, &names) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("it has {}", names.join(", ")),
+        };
+        Error::invalid(format!("the source has no column `{}`", name.node)).with_hint(hint).at(name.position)
     })
 }
 

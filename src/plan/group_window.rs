@@ -387,7 +387,7 @@ fn named_keys(input: LogicalPlan, keys: Vec<Expr>) -> Result<(LogicalPlan, Vec<E
 }
 
 /// The column of `plan` that is the event time its source declares.
-fn event_time(plan: &LogicalPlan) -> Option<Column> {
+pub(super) fn event_time(plan: &LogicalPlan) -> Option<Column> {
     let at = match plan {
         LogicalPlan::TableScan(scan) => {
             let provider = datafusion::datasource::source_as_provider(&scan.source).ok()?;

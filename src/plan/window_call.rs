@@ -4,7 +4,8 @@ use datafusion::common::Result as DfResult;
 use datafusion::logical_expr::planner::{PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning};
 use datafusion::sql::sqlparser::ast::{ObjectName, TableFactor};
 
-use super::error::external;
+use super::error::{external, from_datafusion};
+use super::group_window::event_time;
 use super::window_node::{WindowAssign, WindowColumn};
 use crate::error::{Error, Result};
 use crate::sql::statement::{Interval, Spanned};
@@ -51,7 +52,14 @@ impl RelationPlanner for WindowPlanner {
                 .at(call.position),
             ));
         }
-        let time = context.sql_to_expr(time.node, input.schema())?;
+        let time =
+            context.sql_to_expr(time.node.clone(), input.schema()).map_err(|error| match event_time(&input) {
+                Some(known) => {
+                    let hint = format!("the event time is `{0}`: write DESCRIPTOR({0})", known.name);
+                    external(from_datafusion(error).or_at(Some(time.position)).with_hint(hint))
+                }
+                None => error,
+            })?;
         let partition_by = call
             .partition_by
             .into_iter()

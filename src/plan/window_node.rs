@@ -11,7 +11,7 @@ use datafusion::common::{Column, DFSchema, DFSchemaRef, Result as DfResult, plan
 use datafusion::logical_expr::{Expr, ExprSchemable, Extension, LogicalPlan, UserDefinedLogicalNodeCore};
 
 use super::chain::without_alias;
-use super::error::external;
+use super::error::{external, with_sql_types};
 use crate::error::Error;
 use crate::window::WindowSpec;
 
@@ -79,8 +79,9 @@ impl WindowAssign {
     pub fn try_new(input: LogicalPlan, spec: WindowSpec, time: Expr, partition_by: Vec<Expr>) -> DfResult<Self> {
         let time_type = time.get_type(input.schema())?;
         if !matches!(time_type, DataType::Timestamp(..) | DataType::Date32 | DataType::Date64 | DataType::Null) {
+            let found = with_sql_types(&time_type.to_string());
             return Err(external(
-                Error::invalid(format!("a window over `{}`, which is no time but {time_type}", time.human_display()))
+                Error::invalid(format!("a window over `{}`, which is no time but {found}", time.human_display()))
                     .with_hint("declare the column TIMESTAMP(0), (3), (6) or (9) to read integers as s, ms, µs or ns"),
             ));
         }

@@ -5,11 +5,11 @@ use datafusion::sql::sqlparser::ast::{self, TableObject};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::cursor::{Cursor, fold};
-use super::diagnostics::{list, nearest};
+use super::diagnostics::list;
 use super::parser::{passthrough, statement};
 use super::statement::{DropKind, ScheduleAction, Show, Since, Spanned, Statement};
 use super::text::position_of;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, nearest};
 
 /// `SUBSCRIBE v [SINCE t | EPOCH n] [WITH SNAPSHOT]`.
 pub(super) fn subscribe(cursor: &mut Cursor<'_, '_>) -> Result<Statement> {

@@ -14,7 +14,7 @@ use super::dialect::{DIALECT, word};
 use super::interval::{HINT, interval_from_expr};
 use super::statement::{Interval, Spanned};
 use super::text::{Script, at, is_space};
-use crate::error::{Error, Position, Result};
+use crate::error::{Error, Position, Result, nearest};
 
 /// A place among the tokens of a [`Script`].
 pub(super) struct Cursor<'s, 't> {
@@ -147,7 +147,7 @@ impl<'s, 't> Cursor<'s, 't> {
         let error = diagnostics::unexpected(&list(&tails, "or"), found).at(self.position_at(reached));
         let hint = word(found).and_then(|found| {
             let next: Vec<&str> = tails.iter().filter_map(|t| t.split(' ').next()).collect();
-            let near = diagnostics::nearest(found, &next);
+            let near = nearest(found, &next);
             let phrase = match near {
                 Some(near) => open.iter().find(|p| p.split(' ').nth(reached) == Some(near)),
                 // `EMIT WINDOW CLOSE`: a word in front was left out.
@@ -171,7 +171,7 @@ impl<'s, 't> Cursor<'s, 't> {
     /// As [`Cursor::unexpected`], with a hint if the word found is nearly one of `words`.
     pub(super) fn unexpected_word(&self, expected: &str, words: &[&str]) -> Error {
         let error = self.unexpected(expected);
-        match self.word(0).and_then(|found| diagnostics::nearest(found, words)) {
+        match self.word(0).and_then(|found| nearest(found, words)) {
             Some(near) => error.with_hint(format!("did you mean {near}?")),
             None => error,
         }

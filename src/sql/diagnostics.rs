@@ -15,7 +15,7 @@ use super::clauses::CLAUSE_PHRASES;
 use super::dialect::word;
 use super::text::{Script, at, is_space};
 use super::walk::{Look, Step, look};
-use crate::error::{Error, Position, Result};
+use crate::error::{Error, Position, Result, nearest};
 
 /// The hint where a name is missing altogether.
 pub(super) const EMPTY_NAME: &str =
@@ -61,38 +61,6 @@ pub(super) fn list<S: AsRef<str>>(items: &[S], conjunction: &str) -> String {
 }
 
 // Guessing.
-
-/// The one of `candidates` that `found` is most nearly, but not exactly; the first of several.
-pub(super) fn nearest<'c>(found: &str, candidates: &[&'c str]) -> Option<&'c str> {
-    let limit = match found.chars().count() {
-        0..=2 => return None,
-        3..=4 => 1,
-        5..=8 => 2,
-        _ => 3,
-    };
-    let near = candidates.iter().map(|c| (edit_distance(found, c), *c)).filter(|(d, _)| (1..=limit).contains(d));
-    near.min_by_key(|(d, _)| *d).map(|(_, candidate)| candidate)
-}
-
-/// Insertions, deletions, substitutions and swaps of neighbours that make `a` into `b`, letter case aside.
-fn edit_distance(a: &str, b: &str) -> usize {
-    let a: Vec<char> = a.to_lowercase().chars().collect();
-    let b: Vec<char> = b.to_lowercase().chars().collect();
-    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
-    for i in 1..=a.len() {
-        let mut row = vec![i];
-        for j in 1..=b.len() {
-            let substituted = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut best = substituted.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                best = best.min(rows[i - 2][j - 2] + 1);
-            }
-            row.push(best);
-        }
-        rows.push(row);
-    }
-    rows[a.len()][b.len()]
-}
 
 /// Words that may follow a table's name or an expression, for guessing at what a stray word was meant to be.
 const QUERY_WORDS: &[&str] = &[

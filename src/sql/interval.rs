@@ -365,7 +365,13 @@ pub fn interval_from_expr(expr: &Expr) -> Result<Interval> {
             Some(text) => Interval::parse(&text).map_err(located),
             None => Err(located(unreadable(&expr.to_string()))),
         },
-        other => Err(located(unreadable(&other.to_string()))),
+        other => {
+            let error = unreadable(&other.to_string());
+            Err(located(match string_or_number(other).filter(|text| Interval::parse(text).is_ok()) {
+                Some(text) => error.with_hint(format!("write INTERVAL '{text}'")),
+                None => error,
+            }))
+        }
     }
 }
 

@@ -84,5 +84,6 @@ pub use dialect::HighwaterDialect;
 pub use interval::interval_from_expr;
 pub use parser::{parse, parse_one, parse_piece, parse_spanned};
 pub use statement::Statement;
+pub(crate) use text::position_of;
 pub use text::{Piece, definition, is_complete, split_statements};
 pub use window_call::{WindowCall, WindowFunction, WindowInput, WindowLengths};

@@ -6,7 +6,7 @@ use super::cursor::Cursor;
 use super::statement::{Spanned, Statement};
 use super::text::{Piece, START, Script};
 use super::{commands, control, diagnostics, source, view};
-use crate::error::{Error, Position, Result};
+use crate::error::{Error, Position, Result, nearest};
 
 /// First words of statements, for guessing.
 const STATEMENT_WORDS: &[&str] = &[
@@ -133,7 +133,7 @@ fn create(cursor: &mut Cursor<'_, '_>) -> Result<Statement> {
         return control::create_schedule(cursor, start);
     }
     let kinds = ["SOURCE", "STREAM", "MATERIALIZED", "VIEW", "TABLE", "SCHEDULE"];
-    let near = cursor.word(replace).is_some_and(|w| diagnostics::nearest(w, &kinds).is_some());
+    let near = cursor.word(replace).is_some_and(|w| nearest(w, &kinds).is_some());
     if near || cursor.ends_at(replace) {
         cursor.skip(replace);
         return Err(cursor
@@ -148,7 +148,7 @@ pub(super) fn passthrough(cursor: &mut Cursor<'_, '_>) -> Result<Statement> {
     let first = cursor.word(0).map(str::to_owned);
     let known = first.as_deref().is_some_and(|w| STATEMENT_WORDS.iter().any(|known| known.eq_ignore_ascii_case(w)));
     let statement = cursor.datafusion_statement().map_err(|error| {
-        let near = first.as_deref().filter(|_| !known).and_then(|w| diagnostics::nearest(w, STATEMENT_WORDS));
+        let near = first.as_deref().filter(|_| !known).and_then(|w| nearest(w, STATEMENT_WORDS));
         match (error.position() == Some(position), near) {
             (true, Some(near)) => {
                 Error::syntax(error.message()).at(position).with_hint(format!("did you mean {near}?"))

@@ -6,14 +6,13 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::tokenizer::{Location, Token};
 
 use super::cursor::Cursor;
-use super::diagnostics::nearest;
 use super::interval::{HINT, interval_from_expr};
 use super::statement::{
     ColumnKind, CreateSource, Interval, SourceColumn, Spanned, Statement, Watermark, WatermarkStrategy,
 };
 use super::view::{if_not_exists, restart};
 use crate::connectors::Options;
-use crate::error::{Error, Position, Result};
+use crate::error::{Error, Position, Result, nearest};
 
 /// Whether `CREATE TABLE` here declares a source: a list of columns with a watermark in it, or with `WITH (` behind it.
 pub(super) fn is_table_with_connector(cursor: &Cursor<'_, '_>) -> bool {

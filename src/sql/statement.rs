@@ -6,6 +6,7 @@
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast;
 
+use super::text::position_of;
 use crate::connectors::Options;
 use crate::error::Position;
 
@@ -158,6 +159,10 @@ impl Statement {
             Self::Explain { statement, .. } => statement.position(),
             Self::Insert { source, .. } => Some(source.position),
             Self::CreateSource(create) => Some(create.name.position),
+            Self::Passthrough(statement) => match statement.as_ref() {
+                DfStatement::Statement(statement) => position_of(ast::Spanned::span(statement.as_ref())),
+                _ => None,
+            },
             _ => None,
         }
     }

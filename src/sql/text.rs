@@ -192,7 +192,7 @@ pub(super) fn at(location: Location) -> Option<Position> {
 }
 
 /// Where a tree starts, if its tokens are known.
-pub(super) fn position_of(span: Span) -> Option<Position> {
+pub(crate) fn position_of(span: Span) -> Option<Position> {
     at(span.start)
 }
 

@@ -15,11 +15,11 @@ use datafusion::sql::sqlparser::ast::{
 };
 use datafusion::sql::sqlparser::tokenizer::Span;
 
-use super::diagnostics::{list, nearest};
+use super::diagnostics::list;
 use super::interval::interval_from_expr;
 use super::statement::{Interval, Spanned};
 use super::text::position_of;
-use crate::error::{Error, Position, Result};
+use crate::error::{Error, Position, Result, nearest};
 
 /// Which window function is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -217,6 +217,13 @@ impl<'a> Arguments<'a> {
                 }
                 FunctionArg::Unnamed(arg) => {
                     let value = value(arg, position)?;
+                    if let Expr::BinaryOp { left, op: ast::BinaryOperator::Eq, right } = value
+                        && let Expr::Identifier(name) = left.as_ref()
+                    {
+                        return Err(Error::syntax(format!("a named argument is written with =>, found `{value}`"))
+                            .at(start_or(name.span, position))
+                            .with_hint(format!("write {name} => {right}")));
+                    }
                     next = read.place_positional(next, value);
                     read.put(next, value, &format!("argument {}", next + usize::from(in_from)))?;
                     next += 1;
@@ -648,7 +655,7 @@ mod tests {
             ),
             (
                 "SELECT * FROM TUMBLE(t, ts, '1 hour')",
-                "syntax 29: TUMBLE's size: expected an interval, found `'1 hour'` (write a length as INTERVAL '5 minutes')",
+                "syntax 29: TUMBLE's size: expected an interval, found `'1 hour'` (write INTERVAL '1 hour')",
             ),
             (
                 "SELECT * FROM TUMBLE(1, ts, INTERVAL '1 s')",

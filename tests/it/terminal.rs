@@ -145,9 +145,8 @@ fn ctrl_c_stops_a_query_and_not_the_program() {
 fn ctrl_c_stops_a_query_that_keeps_every_thread_busy() {
     let mut terminal = Terminal::open("--in-memory --workers 2");
     terminal.expect("highwater> ");
-    terminal.enter(
-        "SELECT max(a.value + b.value) FROM generate_series(1, 100000) a, generate_series(1, 1000000000000) b;",
-    );
+    terminal
+        .enter("SELECT max(a.value + b.value) FROM generate_series(1, 100000) a, generate_series(1, 1000000000000) b;");
     std::thread::sleep(Duration::from_secs(1));
     terminal.press(CTRL_C);
     let shown = terminal.expect("stopped after ");

@@ -10,7 +10,7 @@ use std::io::ErrorKind as IoKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, nearest};
 
 /// A file as listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -120,6 +120,26 @@ pub(crate) struct PathPattern {
     listed: Option<Arc<[FoundFile]>>,
 }
 
+/// What may be meant by a path at which no file is: the file beside it whose name is nearly the same, or another place.
+pub(crate) fn near_file(path: &str) -> Option<String> {
+    let path = path.strip_prefix("file://").unwrap_or(path);
+    let (folder, name) = path.rsplit_once('/').map_or(("", path), |(folder, name)| (folder, name));
+    let shown = |name: &str| if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
+    let place = if path.starts_with('/') { PathBuf::from(format!("{folder}/")) } else { Path::new(".").join(folder) };
+    let listed = fs::read_dir(&place).into_iter().flatten().flatten();
+    let mut files: Vec<String> = listed.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    files.sort();
+    let names: Vec<&str> = files.iter().map(String::as_str).collect();
+    match nearest(name, &names) {
+        Some(near) => Some(format!("did you mean '{}'?", shown(near))),
+        None if path.starts_with('/') => None,
+        None => {
+            let from = std::env::current_dir().ok()?;
+            Some(format!("a relative path starts from the folder the program runs in, {}", from.display()))
+        }
+    }
+}
+
 impl PathPattern {
     /// A local path, perhaps written as `file://…`.
     ///
@@ -152,6 +172,15 @@ impl PathPattern {
         let fixed = local.find(['*', '?', '[']).unwrap_or(0);
         let root = local[..fixed].rfind('/').map_or("", |at| &local[..=at]);
         Ok(Self { text: text.to_string(), root: PathBuf::from(root), glob: Some(pattern), only: None, listed: None })
+    }
+
+    /// The error where it matches no file.
+    pub(crate) fn nothing(&self) -> Error {
+        let error = Error::invalid(format!("no file matches path='{}'", self.text));
+        match near_file(&self.text) {
+            Some(hint) => error.with_hint(hint),
+            None => error,
+        }
     }
 
     /// The path's last part: the name of the source's one split.

@@ -47,6 +47,7 @@ mod text;
 use columnar::{ColumnarProducer, OpenColumnar};
 use hive::columns_from_folders;
 pub(crate) use hive::{DateKeys, value_in_folder};
+pub(crate) use listing::near_file;
 use listing::{FoundFile, PathPattern};
 use open::{Compression, extension};
 use sequence::{Patience, Sequence};
@@ -216,7 +217,7 @@ impl FileSource {
         }
         let listed = pattern.list()?;
         if listed.is_empty() && !self.pattern.is_pinned() {
-            return Err(Error::invalid(format!("no file matches path='{}'", self.pattern.text())));
+            return Err(self.pattern.nothing());
         }
         Sequence::bounded(listed, |name| self.whole_files(name), from)
     }
@@ -247,7 +248,7 @@ fn columns(definition: &SourceDefinition, pattern: &PathPattern, format: FileFor
     }
     let first = || {
         let first = pattern.list()?.into_iter().next();
-        first.ok_or_else(|| Error::invalid(format!("no file matches path='{}'", pattern.text())))
+        first.ok_or_else(|| pattern.nothing())
     };
     let mut columns = match format {
         FileFormat::Parquet => ParquetFile::columns(&first()?.path)?,
@@ -313,7 +314,7 @@ impl Source for FileSource {
             _ => self.pattern.list()?,
         };
         if listed.is_empty() && !may_be_none {
-            return Err(Error::invalid(format!("no file matches path='{}'", self.pattern.text())));
+            return Err(self.pattern.nothing());
         }
         let names: Vec<Arc<str>> = match self.splitting {
             Splitting::All => vec![self.pattern.last_part().into()],

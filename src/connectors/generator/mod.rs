@@ -29,7 +29,7 @@ use async_trait::async_trait;
 use jiff::tz::TimeZone;
 use tokio::time::Instant;
 
-use super::definition::{OptionReader, guess, instant_type};
+use super::definition::{OptionReader, instant_type};
 use super::formats::Wanted;
 use super::pipeline::{Pipeline, Place, Produced, Producer, Shape, Stretch};
 use super::{
@@ -37,7 +37,7 @@ use super::{
     SplitReader,
 };
 use crate::clock::{Clock, SystemClock};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, nearest};
 use crate::time::parse_time;
 
 mod nexmark;
@@ -151,7 +151,7 @@ fn columns(definition: &SourceDefinition, table: Table) -> Result<Vec<ColumnDefi
         let Some(field) = fields.iter().find(|f| same_name(f.name(), &column.name)) else {
             let names: Vec<&str> = fields.iter().map(|f| f.name().as_str()).collect();
             let error = Error::invalid(format!("the table has no column `{}`", column.name));
-            return Err(match guess(&column.name, &names) {
+            return Err(match nearest(&column.name, &names) {
                 Some(near) => error.with_hint(format!("did you mean '{near}'?")),
                 None => error.with_hint(format!("it has {}", names.join(", "))),
             });

@@ -60,7 +60,7 @@ fn what_a_stream_cannot_do_is_refused_with_what_would_work() {
     }
     insta::assert_snapshot!(text, @r#"
     Unsupported: aggregate over a stream without a window: it would never be complete
-        hint: read FROM TUMBLE(TABLE source, DESCRIPTOR(event_time), INTERVAL '1 minute') and add window_start, window_end to GROUP BY
+        hint: read FROM TUMBLE(TABLE s, DESCRIPTOR(ts), INTERVAL '1 minute') and add window_start, window_end to GROUP BY
     Unsupported: DISTINCT before a window
         hint: GROUP BY the columns within the window
     Unsupported: OVER across windows
@@ -83,13 +83,13 @@ fn what_a_stream_cannot_do_is_refused_with_what_would_work() {
         hint: use the event time, or a column of the row
     Invalid: GROUP BY leaves out the window
         hint: add window_start, window_end to GROUP BY
-    Invalid: a window over `s.v`, which is no time but Int64
+    Invalid: a window over `s.v`, which is no time but BIGINT at line 1, column 43
         hint: declare the column TIMESTAMP(0), (3), (6) or (9) to read integers as s, ms, µs or ns
     Invalid: window over column `at`, which is not the source's event time `ts`
         hint: use ts, the column of the WATERMARK FOR clause
     Unsupported: streaming read of `names`, which is no source
         hint: declare it with CREATE SOURCE … WATERMARK FOR …, or leave out ALLOWED LATENESS and EMIT to run a batch query
-    Invalid: a window over `names.name`, which is no time but Utf8View
+    Invalid: a window over `names.name`, which is no time but VARCHAR at line 1, column 47
         hint: declare the column TIMESTAMP(0), (3), (6) or (9) to read integers as s, ms, µs or ns
     Invalid: SESSION without PARTITION BY beside the keys k in GROUP BY
         hint: write SESSION(TABLE t PARTITION BY k, DESCRIPTOR(ts), gap), or GROUP BY session(ts, gap), k
@@ -105,7 +105,7 @@ fn what_a_stream_cannot_do_is_refused_with_what_would_work() {
         hint: there are ts, k, v, x, pad
     Invalid: table 'missing' not found at line 1, column 15
         hint: -
-    Unsupported: FOR SYSTEM_TIME AS OF on `names`, which is no materialized view
+    Unsupported: FOR SYSTEM_TIME AS OF on `names`, which is no materialized view at line 1, column 53
         hint: only the results of a materialized view keep their past
     Unsupported: rows of a window without an aggregate over them
         hint: GROUP BY window_start, window_end
