@@ -93,7 +93,7 @@ fn rate(rows: u64, time: Duration) -> String {
 
 /// The fates worth a word: those that are not zero.
 fn fates(job: &JobProgress) -> Vec<String> {
-    [("late", job.late), ("refused", job.expired), ("rejected", job.rejected)]
+    [("late", job.late), ("refused", job.expired), ("rejected", job.rejected), ("in no window", job.no_window)]
         .into_iter()
         .filter(|(_, rows)| *rows > 0)
         .map(|(fate, rows)| format!("{fate} {}", grouped(rows)))
@@ -136,6 +136,7 @@ mod tests {
             late: 28_228,
             expired: 0,
             rejected: 3,
+            no_window: 0,
             lag_us: Some(1_500_000),
             notes: Default::default(),
             done,

@@ -1,6 +1,6 @@
 //! Runs statements one after another and shows what they answer, for scripts and for the REPL.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -93,6 +93,8 @@ pub struct Session {
     pub reporter: Reporter,
     /// Which jobs are known to have ended.
     pub jobs: JobWatch,
+    /// Sources that rows were inserted into since something was read.
+    inserted: BTreeSet<String>,
     /// Texts of the job errors that have been told.
     told: HashSet<String>,
     style: Style,
@@ -107,6 +109,7 @@ impl Session {
             settings: Settings { format: args.format, expanded: false, timing: true, pager: None, check: args.check },
             reporter,
             jobs: JobWatch::default(),
+            inserted: BTreeSet::new(),
             told: HashSet::new(),
             style: Style::new(args.color, io::stdout().is_terminal()),
             progress: !args.quiet && !args.no_progress && io::stderr().is_terminal(),
@@ -223,9 +226,20 @@ impl Session {
         // What there is and how it works is looked at in passing; a pager would be in the way.
         let paged = matches!(statement, Statement::Select(_) | Statement::Passthrough(_));
         let pager = self.settings.pager.clone().filter(|_| paged);
+        // Whoever has inserted rows reads them.
+        let inserted = if reads_results(&statement) { std::mem::take(&mut self.inserted) } else { BTreeSet::new() };
+        if let Statement::Insert { source, .. } = &statement {
+            self.inserted.insert(source.node.clone());
+        }
         let engine = self.engine.clone();
+        let work = async move {
+            for source in inserted {
+                engine.settle(&source).await;
+            }
+            engine.run(statement).await
+        };
         let outcome = tokio::select! {
-            outcome = apart(async move { engine.run(statement).await }) => outcome?,
+            outcome = apart(work) => outcome?,
             () = interrupted() => {
                 self.reporter.after_interrupt();
                 return Err(Self::interrupted(0, started));
@@ -319,6 +333,9 @@ impl Session {
         }
         // Before the pager, in which a person may stay for long.
         let shown = Shown { rows: count, time: started.elapsed() };
+        if count == 0 {
+            out = Destination::new(None);
+        }
         let is_answer = match &ended {
             Err(Stop::Statement(_)) => count > 0,
             Err(Stop::Interrupted(_)) => count > 0 || job.is_some(),

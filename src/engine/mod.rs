@@ -318,6 +318,15 @@ impl Engine {
         }
     }
 
+    /// Ends an epoch of each view that reads `source`: what was pushed into it can be read. A view that failed is left as it is.
+    pub async fn settle(&self, source: &str) {
+        for (view, _) in self.inner.catalog.readers_of(source) {
+            if let Err(error) = self.epoch(&view).await {
+                tracing::debug!(view, "no epoch: {error}");
+            }
+        }
+    }
+
     /// Waits until every job over bounded sources alone has ended, and the runs its view asks for (`FINALIZE AFTER`,
     /// `RECOMPUTE`) are done.
     ///
@@ -342,6 +351,11 @@ impl Engine {
     /// Names a person may complete, with what they are.
     pub fn names(&self, kind: NameKind) -> Vec<(String, String)> {
         self.inner.catalog.names(kind, &self.inner.context)
+    }
+
+    /// Whether a statement that is kept made `name`: a source or a view. `SHOW CREATE` tells it.
+    pub fn is_defined(&self, name: &str) -> bool {
+        self.inner.catalog.definition(name).is_some()
     }
 
     /// Makes `function` known to SQL.

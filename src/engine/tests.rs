@@ -707,6 +707,29 @@ async fn an_error_says_what_to_write_and_where() {
     engine.shutdown().await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn windows_with_gaps_are_told_when_they_are_made_and_rows_in_none_when_they_are_read() {
+    let engine = engine().await;
+    done(&engine, ORDERS).await.unwrap();
+    let hop =
+        |lengths: &str| format!("SELECT window_start, count(*) FROM HOP(orders, ts, {lengths}) GROUP BY window_start");
+    for (view, lengths, told) in [
+        ("swapped", "INTERVAL '1 hour', INTERVAL '10 minutes'", 1),
+        ("plain", "INTERVAL '10 minutes', INTERVAL '1 hour'", 0),
+    ] {
+        let made = engine.execute(&format!("CREATE MATERIALIZED VIEW {view} AS {}", hop(lengths))).await.unwrap();
+        let Outcome::Done { notices, .. } = made else { panic!("{made:?}") };
+        assert_eq!(notices.len(), told, "{notices:?}");
+    }
+    done(&engine, "INSERT INTO orders VALUES ('1970-01-01T00:01:00Z', 'a', 1), ('1970-01-01T00:20:00Z', 'a', 1)")
+        .await
+        .unwrap();
+    engine.settle("orders").await;
+    let no_window: Vec<u64> = engine.progress().iter().map(|job| job.no_window).collect();
+    assert_eq!(no_window, [0, 1], "plain, swapped");
+    engine.shutdown().await.unwrap();
+}
+
 /// Files of orders, by minute after midnight; the clock stands far ahead of them.
 const FILES: &str = "CREATE SOURCE f (ts TIMESTAMP(0), k VARCHAR, WATERMARK FOR ts AS ts) \
                      WITH (connector = 'file', path = '{path}', format = 'json', follow = 'true', poll_interval = '1 ms')";

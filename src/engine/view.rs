@@ -11,13 +11,15 @@ use super::{Engine, Outcome};
 use crate::checkpoint::StateFiles;
 use crate::connectors::{BatchLocation, Notes};
 use crate::error::{Error, ErrorKind, Result};
-use crate::operators::graph::{Operator, OperatorGraph};
+use crate::operators::graph::{Node, Operator, OperatorGraph};
 use crate::plan::{Planner, from_datafusion};
 use crate::results::{SharedWriter, ViewTable, ViewWriter, remove_view};
 use crate::runtime::{JobHandle, late_columns};
 use crate::sql::statement::{CreateMaterializedView, CreateSource, DropKind, Spanned};
 use crate::sql::{self, Statement};
+use crate::time::DAY_US;
 use crate::watermark;
+use crate::window::{Span, WindowKind};
 
 /// How far a job is, for a progress bar.
 #[derive(Debug, Clone)]
@@ -38,6 +40,8 @@ pub struct JobProgress {
     pub expired: u64,
     /// Rows rejected.
     pub rejected: u64,
+    /// Rows in a gap between windows.
+    pub no_window: u64,
     /// How far W is behind the clock, µs.
     pub lag_us: Option<i64>,
     /// What happened while its sources were read.
@@ -62,6 +66,7 @@ impl JobProgress {
             late: progress.counts.pairs_late,
             expired: progress.counts.refused,
             rejected: progress.counts.rejected,
+            no_window: progress.counts.no_window,
             lag_us: watermark_us.map(|w| now_us.saturating_sub(w)),
             notes: progress.sources.iter().fold(Notes::default(), |mut sum, source| {
                 sum += source.notes;
@@ -91,6 +96,19 @@ impl IfExists {
             (false, false) => Self::Refuse,
         }
     }
+}
+
+/// What is to be said of windows that leave gaps: more often than not slide and size were written in the other order.
+fn gaps(node: &Node) -> Option<String> {
+    let Operator::Window(spec) = &node.operator else { return None };
+    let WindowKind::Hop { slide, size } = spec.window.kind() else { return None };
+    let about_us = |span: Span| {
+        let (months, days, us) = span.parts();
+        (months * 30 + days).saturating_mul(DAY_US).saturating_add(us)
+    };
+    (about_us(slide) > about_us(size)).then(|| {
+        format!("rows between the windows count nowhere: HOP's slide, {slide}, comes first and is longer than its size, {size}")
+    })
 }
 
 impl Engine {
@@ -210,11 +228,12 @@ impl Engine {
                 return Err(error);
             }
         };
+        let notices = graph.nodes.iter().filter_map(gaps).collect();
         let entry = ViewEntry { graph, reader, writer, text: create.text, sources, job, problem: None };
         self.inner.catalog.insert_view(&name, entry);
         self.inner.catalog.save().await?;
         self.start_automatic(&name, &create.query);
-        Ok(Outcome::done("CREATE MATERIALIZED VIEW"))
+        Ok(Outcome::Done { tag: "CREATE MATERIALIZED VIEW".into(), notices })
     }
 
     /// Removes what a crash between making a view's store and naming it in the catalog, or the other way round while

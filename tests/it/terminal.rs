@@ -160,6 +160,52 @@ fn ctrl_c_stops_a_query_that_keeps_every_thread_busy() {
 }
 
 #[test]
+fn what_h_start_shows_can_be_pasted_and_corrects_a_number() {
+    let mut terminal = Terminal::open("--in-memory");
+    terminal.expect("highwater> ");
+    terminal.enter("\\h START");
+    terminal.expect("CREATE SOURCE");
+    let example = format!("CREATE SOURCE{}", terminal.expect("highwater> "));
+    terminal.press(&format!("\u{1b}[200~{}\u{1b}[201~", example.replace("\r\n", "\n").trim_end()));
+    terminal.press(ENTER);
+    terminal.expect("| 2024-01-15T10:00:00Z | /a   | 1 |");
+    terminal.expect("| 2024-01-15T10:00:00Z | /a   | 1 |        1 | initial   |");
+    terminal.expect("| 2024-01-15T10:00:00Z | /a   | 2 |        2 | late_data |");
+    terminal.expect("highwater> ");
+    terminal.press(CTRL_D);
+    assert_eq!(terminal.leave(), 0);
+}
+
+#[test]
+fn a_command_in_the_middle_of_a_statement_leaves_it_as_it_is() {
+    let mut terminal = Terminal::open("--in-memory");
+    terminal.expect("highwater> ");
+    terminal.enter("SELECT 40");
+    terminal.expect("-> ");
+    terminal.enter("\\timing off");
+    terminal.expect("timing is off");
+    terminal.expect("-> ");
+    terminal.enter("+ 2 AS answer;");
+    terminal.expect("|     42 |");
+    terminal.press(CTRL_D);
+    assert_eq!(terminal.leave(), 0);
+}
+
+#[test]
+fn tab_offers_windows_where_a_relation_stands_and_says_nothing_where_nothing_fits() {
+    let mut terminal = Terminal::open("--in-memory");
+    terminal.expect("highwater> ");
+    terminal.press("select * from tu\t");
+    terminal.expect("tumble(table");
+    terminal.press("zzz\t");
+    terminal.press(CTRL_C);
+    let shown = terminal.expect("highwater> ");
+    assert!(!shown.contains("NO RECORDS"), "{shown}");
+    terminal.press(CTRL_D);
+    assert_eq!(terminal.leave(), 0);
+}
+
+#[test]
 fn help_explains_clauses_with_an_example() {
     let mut terminal = Terminal::open("--in-memory");
     terminal.expect("\\h START");

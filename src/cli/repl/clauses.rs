@@ -18,9 +18,10 @@ pub struct Clause {
 pub const CLAUSES: &[Clause] = &[
     Clause {
         name: "START",
-        syntax: "four statements from nothing to a corrected number",
+        syntax: "from nothing to a corrected number: paste it",
         meaning: "A source says where rows come from and when they happened. A materialized view is one windowed \
-                  aggregation over it, computed as rows come and corrected as late rows land.",
+                  aggregation over it, computed as rows come and corrected as late rows land: the window of 10:00 \
+                  closes when the row of 10:02 is read, and the row of 10:00:30 comes after that.",
         example: "\
 CREATE SOURCE clicks (at TIMESTAMP, page VARCHAR, WATERMARK FOR at AS at - INTERVAL '5 seconds')
   WITH (connector = 'push');
@@ -28,7 +29,9 @@ CREATE MATERIALIZED VIEW per_minute AS
   SELECT window_start, page, count(*) AS n FROM TUMBLE(TABLE clicks, DESCRIPTOR(at), INTERVAL '1 minute')
   GROUP BY window_start, window_end, page ALLOWED LATENESS INTERVAL '10 minutes';
 INSERT INTO clicks VALUES ('2024-01-15 10:00:01Z', '/a'), ('2024-01-15 10:02:00Z', '/a');
-SELECT * FROM per_minute;",
+SELECT window_start, page, n FROM per_minute;
+INSERT INTO clicks VALUES ('2024-01-15 10:00:30Z', '/a');
+SELECT window_start, page, n, _version, _reason FROM per_minute$history ORDER BY _version;",
     },
     Clause {
         name: "CREATE SOURCE",
@@ -115,6 +118,17 @@ FROM SESSION(TABLE orders PARTITION BY user_id, DESCRIPTOR(event_time), INTERVAL
 GROUP BY user_id, window_start, window_end;",
     },
     Clause {
+        name: "WINDOW",
+        syntax: "FROM TUMBLE( … ) | HOP( … ) | CUMULATE( … ) | SESSION( … ); GROUP BY window_start, window_end, …",
+        meaning: "Which windows a row belongs to. Each adds the columns window_start, window_end and window_time (end - \
+                  1 microsecond); a result is one per window and key, so both bounds belong into GROUP BY. \\h TUMBLE, \
+                  \\h HOP, \\h CUMULATE and \\h SESSION explain each.",
+        example: "\
+SELECT window_start, window_end, count(*) AS n
+FROM TUMBLE(TABLE orders, DESCRIPTOR(event_time), INTERVAL '1 hour')
+GROUP BY window_start, window_end;",
+    },
+    Clause {
         name: "ALLOWED LATENESS",
         syntax: "ALLOWED LATENESS INTERVAL '…'",
         meaning: "How long after it closes a window still takes rows. A row that comes then is late, one that comes \
@@ -179,8 +193,56 @@ EMIT CHANGES EVERY INTERVAL '10 seconds';",
         example: "SUBSCRIBE hourly_revenue WITH SNAPSHOT;",
     },
     Clause {
+        name: "FINALIZE",
+        syntax: "FINALIZE view [, …] FOR DATE '…' | FROM '…' TO '…' | LOOKBACK INTERVAL '…' [REASON '…'] [FORCE]",
+        meaning: "The official number of each window whose end is in the range: the view's own SELECT, run as a batch \
+                  over stored input and published as final versions; view$final reads them. Windows that are still \
+                  live are skipped; FORCE expires them first.",
+        example: "FINALIZE hourly_revenue FOR DATE '2024-01-15';",
+    },
+    Clause {
+        name: "FINALIZE AFTER",
+        syntax: "FINALIZE AFTER INTERVAL '…'",
+        meaning: "The last clause of a view: each window is finalized by itself once the watermark has passed its end, \
+                  the allowed lateness and this.",
+        example: "\
+CREATE MATERIALIZED VIEW official AS
+SELECT window_start, count(*) AS n
+FROM TUMBLE(TABLE orders, DESCRIPTOR(event_time), INTERVAL '1 hour')
+GROUP BY window_start, window_end
+ALLOWED LATENESS INTERVAL '1 hour' FINALIZE AFTER INTERVAL '1 hour';",
+    },
+    Clause {
+        name: "REPROCESS",
+        syntax: "REPROCESS view FOR DATE '…' | FROM '…' TO '…' | LOOKBACK INTERVAL '…' [REASON '…'] [FORCE]",
+        meaning: "As FINALIZE, without making anything final: the range is computed again from stored input and \
+                  published where it differs.",
+        example: "REPROCESS hourly_revenue FROM '2024-01-15' TO '2024-01-16' REASON 'fixed input';",
+    },
+    Clause {
+        name: "VERIFY",
+        syntax: "VERIFY view FOR DATE '…' | FROM '…' TO '…' | LOOKBACK INTERVAL '…'",
+        meaning: "Compares what was published with what the batch gives, window by window, and names the cause of each \
+                  difference. Publishes nothing.",
+        example: "VERIFY hourly_revenue FOR DATE '2024-01-15';",
+    },
+    Clause {
+        name: "ROLLBACK",
+        syntax: "ROLLBACK view FOR WINDOW '…' [KEY (column = value)] TO VERSION n | TO TIMESTAMP '…'",
+        meaning: "Publishes an older version again, as a new one; nothing is taken away. Without KEY all results of the \
+                  window that starts then.",
+        example: "ROLLBACK hourly_revenue FOR WINDOW '2024-01-15 10:00:00Z' TO VERSION 1;",
+    },
+    Clause {
+        name: "CREATE SCHEDULE",
+        syntax: "CREATE SCHEDULE name CRON '…' [TIME ZONE '…'] AS FINALIZE | REPROCESS view …",
+        meaning: "Runs it when it is due, and makes up for what was missed. PAUSE SCHEDULE, RESUME SCHEDULE and RUN \
+                  SCHEDULE NOW act on one; SHOW SCHEDULES lists them.",
+        example: "CREATE SCHEDULE nightly CRON '0 2 * * *' TIME ZONE 'UTC' AS FINALIZE hourly_revenue LOOKBACK INTERVAL '1 day';",
+    },
+    Clause {
         name: "SHOW",
-        syntax: "SHOW SOURCES | VIEWS | JOBS | WATERMARKS [name] | LATENESS [view] | CREATE name",
+        syntax: "SHOW SOURCES | VIEWS | SCHEDULES | JOBS | WATERMARKS [name] | LATENESS [view] | CREATE name",
         meaning: "What there is, how far it is, the fate of every row read, and the statement that made a source or view.",
         example: "SHOW LATENESS hourly_revenue;",
     },
@@ -198,7 +260,7 @@ EMIT CHANGES;",
     Clause {
         name: "DESCRIBE",
         syntax: "DESCRIBE name",
-        meaning: "Columns and types of a source, view or table. \\d name is the same.",
+        meaning: "Columns and types of a source, view or table. \\d name shows the statement that made it, too.",
         example: "DESCRIBE hourly_revenue;",
     },
     Clause {
@@ -209,8 +271,8 @@ EMIT CHANGES;",
     },
     Clause {
         name: "DROP",
-        syntax: "DROP SOURCE | MATERIALIZED VIEW | VIEW [IF EXISTS] name",
-        meaning: "Removes a source, a view with its results, or a macro.",
+        syntax: "DROP SOURCE | MATERIALIZED VIEW | VIEW | SCHEDULE | TABLE [IF EXISTS] name",
+        meaning: "Removes a source, a view with all it has published, a macro, a schedule or a table.",
         example: "DROP MATERIALIZED VIEW IF EXISTS hourly_revenue;",
     },
     Clause {

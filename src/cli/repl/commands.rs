@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
+use super::scan::{Kind, scan};
 use crate::cli::args;
 use crate::cli::output::Format;
 
@@ -17,6 +18,8 @@ pub enum Command {
     Help(Option<String>),
     /// One that stands for a statement, such as `\ds` for `SHOW SOURCES`.
     Statement(String),
+    /// `\d NAME`: its columns, and the statement that made it.
+    Describe(String),
     /// `\d` without a name: everything there is.
     Everything,
     /// `\df [PART]`: functions whose name holds the part.
@@ -40,12 +43,12 @@ pub enum Command {
 /// Name, argument and meaning of each command, as `\?` prints them and completion offers them.
 pub const COMMANDS: &[(&str, &str, &str)] = &[
     ("\\h", "[CLAUSE]", "explain a clause with an example; alone: list the clauses"),
-    ("\\d", "[NAME]", "columns of a source, view or table; alone: everything there is"),
+    ("\\d", "[NAME]", "columns of a source, view or table, and the statement that made it; alone: everything there is"),
     ("\\ds", "", "sources"),
     ("\\dv", "", "views"),
     ("\\dt", "", "tables"),
     ("\\df", "[PART]", "functions, or those whose name holds PART"),
-    ("\\dj", "", "jobs: how far each view is"),
+    ("\\dj", "", "jobs: how far each view and run is; SHOW JOBS tells more of each"),
     ("\\dw", "", "watermark of each source and split"),
     ("\\dl", "[VIEW]", "lateness: the fate of every row read"),
     ("\\x", "[on|off]", "one block per row, for wide rows"),
@@ -57,6 +60,18 @@ pub const COMMANDS: &[(&str, &str, &str)] = &[
     ("\\?", "", "this list"),
     ("\\q", "", "leave; Ctrl-D does too"),
 ];
+
+/// What fits a screen of what there is to say of jobs.
+const JOBS: &str =
+    "SELECT id, kind, \"view\", status, rows_read, watermark, windows_changed, started, error FROM system.jobs";
+
+/// A text that ends with a line that is a command: what stands before that line, and the line. As in psql, a command works in
+/// the middle of a statement, and leaves it as it is.
+pub fn behind_statement(text: &str) -> Option<(&str, &str)> {
+    let (before, last) = text.trim_end().rsplit_once('\n')?;
+    let is_inside = scan(before).last().is_some_and(|piece| piece.open && piece.kind != Kind::Comment);
+    (last.trim_start().starts_with('\\') && !is_inside && !before.trim().is_empty()).then_some((before, last))
+}
 
 impl Command {
     /// The command on a line, or `None` if the line is SQL. `help`, `quit` and `exit` on their own count as commands,
@@ -88,11 +103,11 @@ impl Command {
             "\\?" => Ok(Self::Commands),
             "\\h" | "\\help" => Ok(Self::Help(argument)),
             "\\q" | "\\quit" => Ok(Self::Quit),
-            "\\d" => Ok(argument.map_or(Self::Everything, |name| Self::Statement(format!("DESCRIBE {name}")))),
+            "\\d" => Ok(argument.map_or(Self::Everything, Self::Describe)),
             "\\ds" => statement("SHOW SOURCES"),
             "\\dv" => statement("SHOW VIEWS"),
             "\\dt" => statement("SHOW TABLES"),
-            "\\dj" => statement("SHOW JOBS"),
+            "\\dj" => statement(JOBS),
             "\\dw" => statement("SHOW WATERMARKS"),
             "\\dl" => statement(&match argument {
                 Some(view) => format!("SHOW LATENESS {view}"),
@@ -160,7 +175,15 @@ mod tests {
     #[test]
     fn a_semicolon_after_a_command_does_no_harm() {
         assert_eq!(parsed("\\ds;"), Command::Statement("SHOW SOURCES".into()));
-        assert_eq!(parsed("\\d hourly$late ;"), Command::Statement("DESCRIBE hourly$late".into()));
+        assert_eq!(parsed("\\d hourly$late ;"), Command::Describe("hourly$late".into()));
+    }
+
+    #[test]
+    fn a_command_in_the_middle_of_a_statement_leaves_it_as_it_is() {
+        assert_eq!(behind_statement("SELECT 1\n  + 2\n\\d t"), Some(("SELECT 1\n  + 2", "\\d t")));
+        assert_eq!(behind_statement("SELECT 'a\n\\d t"), None, "it is in a text");
+        assert_eq!(behind_statement("\\d t"), None);
+        assert_eq!(behind_statement("SELECT 1\n, 2"), None);
     }
 
     #[test]
@@ -188,7 +211,10 @@ mod tests {
     fn every_listed_command_is_understood() {
         for (name, argument, _) in COMMANDS {
             let line = if *argument == "FILE" { format!("{name} a.sql") } else { (*name).to_string() };
-            assert!(Command::parse(&line).unwrap().is_ok(), "{name}");
+            let command = Command::parse(&line).unwrap().expect(name);
+            if let Command::Statement(sql) = command {
+                crate::sql::parse(&sql).expect(name);
+            }
         }
         assert!(Command::parse("\\nope").unwrap().unwrap_err().contains("\\?"));
     }

@@ -41,7 +41,12 @@ impl SqlCompleter {
 impl Completer for SqlCompleter {
     fn complete(&mut self, line: &str, pos: usize) -> CompletionResult {
         let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        CompletionResult::fresh(complete(&names, &line[..pos]))
+        let mut found = complete(&names, &line[..pos]);
+        if found.is_empty() {
+            // One that changes nothing is taken in silence; of none the menu would make a fuss.
+            found.push(suggestion(String::new(), None, pos, pos));
+        }
+        CompletionResult::fresh(found)
     }
 }
 
@@ -72,6 +77,9 @@ fn complete_word(names: &Names, earlier: &[Piece], prefix: &str, start: usize, b
     let last = last.map_or("", |piece| &before[piece.range.clone()]);
     if words::expects_relation(last) {
         found.names(&names.relations, "");
+        if words::expects_window(last) {
+            words::WINDOWS.iter().for_each(|window| found.keyword(window));
+        }
         return found.suggestions;
     }
     if last != ";" && !last.is_empty() {
@@ -194,8 +202,13 @@ mod tests {
     }
 
     #[test]
-    fn after_from_only_relations() {
-        assert_eq!(offered("SELECT * FROM "), ["flights", "hourly", "hourly$late"]);
+    fn after_from_only_relations_and_windows() {
+        assert_eq!(
+            offered("SELECT * FROM "),
+            ["flights", "hourly", "hourly$late", "TUMBLE(TABLE ", "HOP(TABLE ", "CUMULATE(TABLE ", "SESSION(TABLE "]
+        );
+        assert_eq!(offered("select * from tu"), ["tumble(table "]);
+        assert_eq!(offered("DESCRIBE "), ["flights", "hourly", "hourly$late"]);
         assert_eq!(offered("SELECT * FROM hourly$"), ["hourly$late"]);
         assert_eq!(offered("FROM TUMBLE(TABLE fl"), ["flights"]);
     }

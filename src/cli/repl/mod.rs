@@ -25,7 +25,7 @@ use reedline::{
 };
 use tokio::runtime::Runtime;
 
-use self::commands::{COMMANDS, Command};
+use self::commands::{COMMANDS, Command, behind_statement};
 use self::complete::{Names, SharedNames, SqlCompleter};
 use super::args::Args;
 use super::exit::Exit;
@@ -42,6 +42,8 @@ const HISTORY_ENTRIES: usize = 10_000;
 /// What keeps the prompt going or ends it.
 enum Next {
     Prompt,
+    /// The prompt, with a statement that is being written.
+    Continue(String),
     Leave,
 }
 
@@ -70,6 +72,7 @@ pub fn run(session: &mut Session, runtime: &Runtime, args: &Args) -> Exit {
         match editor.read_line(&prompt::SqlPrompt) {
             Ok(Signal::Success(line)) => match repl.enter(&line) {
                 Next::Prompt => {}
+                Next::Continue(text) => editor.run_edit_commands(&[EditCommand::InsertString(text)]),
                 Next::Leave => return Exit::Done,
             },
             Ok(Signal::CtrlD) => return Exit::Done,
@@ -177,6 +180,12 @@ impl Repl<'_> {
     }
 
     fn enter(&mut self, line: &str) -> Next {
+        if let Some((before, command)) = behind_statement(line) {
+            return match self.enter(command) {
+                Next::Leave => Next::Leave,
+                _ => Next::Continue(format!("{before}\n")),
+            };
+        }
         match Command::parse(line) {
             None => self.sql(line, Reading::Now),
             Some(Ok(Command::Quit)) => return Next::Leave,
@@ -210,6 +219,12 @@ impl Repl<'_> {
             Command::Help(asked) => self.print(&clauses::help(asked.as_deref(), reporter.style)),
             Command::Statement(sql) => {
                 self.run(&format!("{sql};"), Reading::Now);
+            }
+            Command::Describe(name) => {
+                let described = self.run(&format!("DESCRIBE {name};"), Reading::Now);
+                if described && self.session.engine.is_defined(&name) {
+                    self.run(&format!("SHOW CREATE {name};"), Reading::Now);
+                }
             }
             Command::Everything => {
                 for sql in ["SHOW SOURCES;", "SHOW VIEWS;"] {

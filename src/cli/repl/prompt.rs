@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use reedline::{Prompt, PromptEditMode, PromptHistorySearch, PromptHistorySearchStatus, ValidationResult, Validator};
 
-use super::commands::Command;
+use super::commands::{Command, behind_statement};
 use crate::sql;
 
 /// `highwater> `, and dots of the same width on the lines that continue a statement.
@@ -36,12 +36,16 @@ impl Prompt for SqlPrompt {
     }
 }
 
+fn is_command(text: &str) -> bool {
+    Command::parse(text).is_some() || behind_statement(text).is_some()
+}
+
 /// Enter runs a statement that ends with a semicolon, and a command; in anything else it starts a new line.
 pub struct SqlValidator;
 
 impl Validator for SqlValidator {
     fn validate(&self, line: &str) -> ValidationResult {
-        match line.trim().is_empty() || Command::parse(line).is_some() || sql::is_complete(line) {
+        match line.trim().is_empty() || is_command(line) || sql::is_complete(line) {
             true => ValidationResult::Complete,
             false => ValidationResult::Incomplete,
         }

@@ -165,7 +165,11 @@ pub const PHRASES: &[&str] = &[
     "EMIT CHANGES",
     "EMIT ON EXPIRY",
     "EMIT ON WINDOW CLOSE",
+    "CREATE SCHEDULE ",
     "EXPLAIN ",
+    "FINALIZE ",
+    "FINALIZE AFTER INTERVAL '",
+    "FOR DATE '",
     "FOR SYSTEM_TIME AS OF ",
     "GROUP BY ",
     "GROUP BY window_start, window_end",
@@ -178,6 +182,8 @@ pub const PHRASES: &[&str] = &[
     "ON LATE UPDATE",
     "ORDER BY ",
     "PARTITION BY ",
+    "REPROCESS ",
+    "ROLLBACK ",
     "SHOW CREATE ",
     "SHOW LATENESS",
     "SHOW SOURCES",
@@ -185,6 +191,7 @@ pub const PHRASES: &[&str] = &[
     "SHOW JOBS",
     "SHOW WATERMARKS",
     "SUBSCRIBE ",
+    "VERIFY ",
     "WATERMARK FOR ",
     "WITH SNAPSHOT",
 ];
@@ -193,18 +200,30 @@ pub const PHRASES: &[&str] = &[
 const BEFORE_RELATION: &[&str] = &[
     "DESC",
     "DESCRIBE",
+    "FINALIZE",
     "FROM",
     "INTO",
     "JOIN",
     "LATENESS",
     "PAUSE",
+    "REPROCESS",
     "RESUME",
+    "ROLLBACK",
     "SOURCE",
     "SUBSCRIBE",
     "TABLE",
+    "VERIFY",
     "VIEW",
     "WATERMARKS",
 ];
+
+/// Windows over a relation, which stand where one does.
+pub const WINDOWS: &[&str] = &["TUMBLE(TABLE ", "HOP(TABLE ", "CUMULATE(TABLE ", "SESSION(TABLE "];
+
+/// Whether a window may stand after this word.
+pub fn expects_window(word: &str) -> bool {
+    among(&["FROM", "JOIN"], word)
+}
 
 /// Whether a word is one of our own clauses.
 pub fn is_ours(word: &str) -> bool {
