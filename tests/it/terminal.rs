@@ -165,8 +165,9 @@ fn what_h_start_shows_can_be_pasted_and_corrects_a_number() {
     terminal.expect("highwater> ");
     terminal.enter("\\h START");
     terminal.expect("CREATE SOURCE");
-    let example = format!("CREATE SOURCE{}", terminal.expect("highwater> "));
-    terminal.press(&format!("\u{1b}[200~{}\u{1b}[201~", example.replace("\r\n", "\n").trim_end()));
+    let example = terminal.expect("ORDER BY _version;").replace("\r\n", "\n");
+    terminal.expect("highwater> ");
+    terminal.press(&format!("\u{1b}[200~CREATE SOURCE{example}ORDER BY _version;\u{1b}[201~"));
     terminal.press(ENTER);
     terminal.expect("| 2024-01-15T10:00:00Z | /a   | 1 |");
     terminal.expect("| 2024-01-15T10:00:00Z | /a   | 1 |        1 | initial   |");
