@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, ValueEnum};
 
 use super::output::Format;
@@ -170,12 +171,21 @@ impl Args {
         I: IntoIterator<Item = T>,
         T: Into<OsString> + Clone,
     {
-        let mut matches = Self::command().try_get_matches_from(words)?;
+        let mut matches = Self::command().try_get_matches_from(words).map_err(with_tip)?;
         let scripts = scripts_in_order(&matches);
         let mut args = Self::from_arg_matches_mut(&mut matches)?;
         args.scripts = scripts;
         Ok(args)
     }
+}
+
+/// A statement by itself is taken for a command.
+fn with_tip(mut error: clap::Error) -> clap::Error {
+    if error.kind() == clap::error::ErrorKind::InvalidSubcommand {
+        let tip = "statements stand behind -c: highwater -c 'SELECT …'".to_owned();
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    error
 }
 
 impl Args {
@@ -294,6 +304,12 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn a_statement_without_c_is_told_where_it_belongs() {
+        let error = Args::try_read(["highwater", "select 1"]).unwrap_err();
+        assert!(error.to_string().contains("highwater -c 'SELECT"), "{error}");
     }
 
     #[test]

@@ -51,7 +51,7 @@ impl Engine {
             let epoch = writer.next_beside_job();
             writer.commit(Epoch { versions: vec![rolled.versions], ..epoch }).await?;
         }
-        let notices = vec![format!("{rows} rows rolled back, {} are so already", rolled.unchanged)];
+        let notices = vec![format!("rolled back: {rows}, so already: {}", rolled.unchanged)];
         Ok(Outcome::Done { tag: "ROLLBACK".into(), notices })
     }
 

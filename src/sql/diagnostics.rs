@@ -99,6 +99,9 @@ pub(super) fn stray(expected: &str, script: &Script<'_>, position: Position) -> 
     {
         return error.with_hint(format!("put the view's name before it: my_view{name}"));
     }
+    if is_word(found, "PARTITION") && next.is_some_and(|next| next.eq_ignore_ascii_case("BY")) {
+        return error.with_hint("it belongs to the table: SESSION(TABLE t PARTITION BY k, DESCRIPTOR(ts), gap)");
+    }
     if let Some(meant) = word(found).and_then(|w| meant_by(w, next)) {
         return error.with_hint(format!("did you mean {meant}?"));
     }

@@ -44,10 +44,12 @@ impl RowWriter for CsvWriter {
             .iter()
             .map(|array| Column::try_new(array.as_ref(), &options))
             .collect::<io::Result<Vec<_>>>()?;
+        // A column of NULLs alone, or of a dictionary with NULL in it, has no validity of its own.
+        let nulls: Vec<_> = batch.columns().iter().map(Array::logical_nulls).collect();
         for row in 0..batch.num_rows() {
             for (i, column) in columns.iter_mut().enumerate() {
                 separator(i, out)?;
-                if batch.column(i).is_valid(row) {
+                if nulls[i].as_ref().is_none_or(|nulls| nulls.is_valid(row)) {
                     value(&column.text(row), out)?;
                 }
             }

@@ -235,6 +235,14 @@ mod tests {
     }
 
     #[test]
+    fn csv_of_nulls_alone_is_empty() {
+        let nulls: ArrayRef = Arc::new(arrow::array::NullArray::new(1));
+        let batch = RecordBatch::try_from_iter([("a", Arc::clone(&nulls)), ("b", nulls)]).unwrap();
+        let printed = text(Format::Csv, false, Arrival::Complete, std::slice::from_ref(&batch), &batch.schema());
+        assert_eq!(printed, "a,b\n,\n");
+    }
+
+    #[test]
     fn json_is_one_array_and_ndjson_one_object_per_line() {
         insta::assert_snapshot!(complete(Format::Json), @r#"
         [{"at":"1970-01-01T00:00:00Z","name":"a,\"b\"","city":"日本","n":7,"ok":true,"price":1.25,"payload":{"total":1.5}},

@@ -121,6 +121,13 @@ fn wrong_statements_are_explained() {
         ("PAUSE v w", "syntax 1:9: expected the end of the statement, found `w` (-)"),
         ("SELECT 1 SELECT 2", &format!("syntax 1:10: expected {CLAUSES}, found `SELECT` (-)")),
         ("SELECT k FORM t", &format!("syntax 1:10: expected {CLAUSES}, found `FORM` (did you mean FROM?)")),
+        (
+            "SELECT k FROM SESSION(t, ts, INTERVAL '1 s') PARTITION BY k",
+            &format!(
+                "syntax 1:46: expected {CLAUSES}, found `PARTITION` (it belongs to the table: \
+                 SESSION(TABLE t PARTITION BY k, DESCRIPTOR(ts), gap))"
+            ),
+        ),
         ("SELECT k FROM t WHER x > 1", &format!("syntax 1:17: expected {CLAUSES}, found `WHER` (did you mean WHERE?)")),
         (
             "SELECT k FROM t GROPU BY k",
