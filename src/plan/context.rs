@@ -73,10 +73,9 @@ fn located(error: Error, query: &ast::Query, relations: &[Relation]) -> Error {
                 ast::Expr::CompoundIdentifier(names) => names.last(),
                 _ => None,
             };
-            match last.filter(|name| name.value.eq_ignore_ascii_case(self.0)) {
-                // The last: what is selected is found by DataFusion, and it does not note what rows are ordered by.
-                Some(name) => self.1 = position_of(name.span).or(self.1),
-                None => {}
+            // The last: what is selected is found by DataFusion, and it does not note what rows are ordered by.
+            if let Some(name) = last.filter(|name| name.value.eq_ignore_ascii_case(self.0)) {
+                self.1 = position_of(name.span).or(self.1);
             }
             Step::Continue(())
         }
