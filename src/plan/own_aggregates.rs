@@ -19,11 +19,10 @@ use super::error::from_datafusion;
 use super::{extremes, sum};
 use crate::error::Result;
 
-/// Digits that a sum of decimals has at most: with as many a running sum of 128 bits may wrap after 10¹⁰ rows, with fewer
-/// only after more.
-const SUM_DIGITS: u8 = 28;
+/// From as many digits on a sum of decimals is over 256 bits: one of 128 bits may wrap before 10¹⁰ rows.
+const SUM_DIGITS: u8 = 29;
 /// The same of a mean, whose sum is multiplied by 10⁴ before it is divided.
-const AVG_DIGITS: u8 = 24;
+const AVG_DIGITS: u8 = 25;
 
 /// What is done to a result right above its aggregate.
 enum Above {
@@ -86,11 +85,7 @@ fn of_ours(call: Expr, input: &LogicalPlan) -> DfResult<(Transformed<Expr>, Abov
                 func = sum::wide();
                 above = Above::Narrow;
             }
-            ("sum", DataType::Decimal128(digits, scale)) if *digits > SUM_DIGITS => {
-                params.args = vec![cast(argument.clone(), DataType::Decimal256(76, *scale))];
-                above = Above::Narrow;
-            }
-            ("avg", DataType::Decimal128(digits, scale)) if *digits > AVG_DIGITS => {
+            ("sum", DataType::Decimal128(SUM_DIGITS.., scale)) | ("avg", DataType::Decimal128(AVG_DIGITS.., scale)) => {
                 params.args = vec![cast(argument.clone(), DataType::Decimal256(76, *scale))];
                 above = Above::Narrow;
             }
